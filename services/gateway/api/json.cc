@@ -26,6 +26,11 @@ std::string DumpJson(const Json& json) {
   return json.dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
 }
 
+std::string DumpJsonMembers(const Json& object) {
+  const std::string text = DumpJson(object);
+  return text.substr(1, text.size() - 2);
+}
+
 std::string_view JsonTypeName(const Json& json) {
   switch (json.type()) {
     case Json::value_t::null:

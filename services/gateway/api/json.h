@@ -19,6 +19,9 @@ absl::StatusOr<Json> ParseJsonObject(std::string_view text);
 
 // One line.  Bytes that are not UTF-8 become U+FFFD.
 std::string DumpJson(const Json& json);
+// The same of an object without its braces, to put beside members that are text already.
+// REQUIRES object.is_object() and it is not empty.
+std::string DumpJsonMembers(const Json& object);
 
 // "a string", "an array" and so on, for messages.
 std::string_view JsonTypeName(const Json& json);

@@ -1,21 +1,24 @@
 #include "services/gateway/api/token_json.h"
 
 #include <algorithm>
-#include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "services/common/base/utf8.h"
+#include "services/gateway/api/json.h"
 
 namespace tandem::gateway {
 namespace {
 
-Json Candidate(uint32_t token, float logprob, const Tokenizer& tokenizer) {
-  Json bytes = Json::array();
+// Without the closing brace: more members may follow.
+void AppendCandidate(uint32_t token, float logprob, const Tokenizer& tokenizer, std::string& out) {
+  absl::StrAppend(&out, R"({"token":)", DumpJson(TokenText(token, tokenizer)), R"(,"logprob":)",
+                  DumpJson(FiniteLogprob(logprob)), R"(,"bytes":[)");
+  const char* before = "";
   for (const char byte : tokenizer.TokenBytes(token)) {
-    bytes.push_back(static_cast<unsigned char>(byte));
+    absl::StrAppend(&out, before, static_cast<unsigned char>(byte));
+    before = ",";
   }
-  return {{"token", TokenText(token, tokenizer)},
-          {"logprob", FiniteLogprob(logprob)},
-          {"bytes", std::move(bytes)}};
+  out += ']';
 }
 
 }  // namespace
@@ -35,14 +38,23 @@ std::string TokenText(uint32_t token, const Tokenizer& tokenizer) {
 
 double FiniteLogprob(float logprob) { return std::max(double{logprob}, -9999.0); }
 
-Json TokenLogprob(const Decision& decision, const Tokenizer& tokenizer) {
-  Json json = Candidate(decision.token, decision.logprob, tokenizer);
-  Json top = Json::array();
+void AppendTokenLogprob(const Decision& decision, const Tokenizer& tokenizer, std::string& list) {
+  if (!list.empty()) list += ',';
+  AppendCandidate(decision.token, decision.logprob, tokenizer, list);
+  list += R"(,"top_logprobs":[)";
+  const char* before = "";
   for (const Alternative& alternative : decision.alternatives) {
-    top.push_back(Candidate(alternative.token, alternative.logprob, tokenizer));
+    list += before;
+    AppendCandidate(alternative.token, alternative.logprob, tokenizer, list);
+    list += '}';
+    before = ",";
   }
-  json["top_logprobs"] = std::move(top);
-  return json;
+  list += "]}";
+}
+
+void AppendTokenLogprobs(std::span<const Decision> decisions, const Tokenizer& tokenizer,
+                         std::string& list) {
+  for (const Decision& decision : decisions) AppendTokenLogprob(decision, tokenizer, list);
 }
 
 }  // namespace tandem::gateway

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "services/gateway/api/answer_text.h"
 #include "services/gateway/api/api_error.h"
@@ -32,25 +33,24 @@ class OllamaWriter : public AnswerWriter {
 
   void Update(size_t, const StreamUpdate& update, std::string& out) override {
     const std::vector<Decision> tokens = tokens_of_.Append(update);
-    tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
+    if (!options_.stream) AddLogprobs(tokens);
     AppendLines(answer_.Append(update.text), tokens, out);
   }
 
   void End(size_t, const StreamEnd& end, std::string& out) override {
-    rest_ = tokens_of_.Finish(end.reason);
-    tokens_.insert(tokens_.end(), rest_.begin(), rest_.end());
+    AddLogprobs(tokens_of_.Finish(end.reason));
     AppendLines(answer_.Finish(), {}, out);
     end_ = end;
     ended_ = true;
   }
 
   void Finish(std::string& out) override {
-    Json last = Head(options_.stream ? "" : answer_.text());
+    Json first = Head(options_.stream ? "" : answer_.text());
     if (!options_.stream) {
-      for (size_t i = 0; i < answer_.calls().size(); ++i) AddCall(i, last);
+      for (size_t i = 0; i < answer_.calls().size(); ++i) AddCall(i, first);
     }
-    last["done"] = true;
-    AddLogprobs(options_.stream ? rest_ : tokens_, last);
+    first["done"] = true;
+    Json last = Json::object();
     if (ended_) {
       const v1::Usage& usage = end_.usage;
       last["done_reason"] = end_.reason == v1::FINISH_REASON_LENGTH ? "length" : "stop";
@@ -64,7 +64,9 @@ class OllamaWriter : public AnswerWriter {
     } else {
       last["done_reason"] = "load";
     }
-    out += DumpJson(last) + (options_.stream ? "\n" : "");
+    absl::StrAppend(&out, "{", DumpJsonMembers(first));
+    AppendLogprobs(logprobs_, out);
+    absl::StrAppend(&out, ",", DumpJsonMembers(last), options_.stream ? "}\n" : "}");
   }
 
   void Fail(const absl::Status& status, std::string& out) override {
@@ -104,8 +106,11 @@ class OllamaWriter : public AnswerWriter {
 
   void AppendLine(Json line, const std::vector<Decision>& tokens, std::string& out) const {
     line["done"] = false;
-    AddLogprobs(tokens, line);
-    out += DumpJson(line) + "\n";
+    std::string logprobs;
+    AppendTokenLogprobs(tokens, model_.tokenizer(), logprobs);
+    absl::StrAppend(&out, "{", DumpJsonMembers(line));
+    AppendLogprobs(logprobs, out);
+    out += "}\n";
   }
 
   // Arguments that are no object, because the call broke off, are passed on as a text.
@@ -120,21 +125,21 @@ class OllamaWriter : public AnswerWriter {
            {"arguments", arguments.ok() ? *arguments : Json(call.arguments_json())}}}});
   }
 
-  void AddLogprobs(const std::vector<Decision>& tokens, Json& line) const {
-    if (!options_.logprobs || tokens.empty()) return;
-    Json logprobs = Json::array();
-    for (const Decision& token : tokens) {
-      logprobs.push_back(TokenLogprob(token, model_.tokenizer()));
-    }
-    line["logprobs"] = std::move(logprobs);
+  // For the last line.
+  void AddLogprobs(const std::vector<Decision>& tokens) {
+    if (options_.logprobs) AppendTokenLogprobs(tokens, model_.tokenizer(), logprobs_);
+  }
+
+  // The member of a line, if there are any.
+  static void AppendLogprobs(const std::string& list, std::string& out) {
+    if (!list.empty()) absl::StrAppend(&out, R"(,"logprobs":[)", list, "]");
   }
 
   const ServedModel& model_;
   const OllamaWriterOptions options_;
   AnswerText tokens_of_;
   AnswerReader answer_;
-  std::vector<Decision> tokens_;  // all of them
-  std::vector<Decision> rest_;    // those that came with the end
+  std::string logprobs_;  // of a whole answer; of a stream, those that came with the end
   StreamEnd end_;
   bool ended_ = false;
 };

@@ -58,7 +58,7 @@ class ChatWriter : public AnswerWriter {
 
   void Finish(std::string& out) override {
     if (!options_.stream) {
-      out += DumpJson(Whole());
+      AppendWhole(out);
       return;
     }
     if (options_.include_usage) {
@@ -81,14 +81,13 @@ class ChatWriter : public AnswerWriter {
         : tokens_of(model, options.ignore_eos), answer(options.calls) {}
     AnswerText tokens_of;
     AnswerReader answer;
-    std::vector<Decision> tokens;  // of a whole answer with log-probabilities
+    std::string logprobs;  // of a whole answer, as AppendTokenLogprob lists them
     const char* reason = "";
   };
 
   void Keep(size_t run, const std::vector<Decision>& tokens) {
     if (!options_.logprobs) return;
-    std::vector<Decision>& kept = choices_[run].tokens;
-    kept.insert(kept.end(), tokens.begin(), tokens.end());
+    AppendTokenLogprobs(tokens, model_.tokenizer(), choices_[run].logprobs);
   }
 
   Json Head(const char* object) const {
@@ -99,13 +98,9 @@ class ChatWriter : public AnswerWriter {
             {"system_fingerprint", SystemFingerprint()}};
   }
 
-  Json Logprobs(const std::vector<Decision>& tokens) const {
-    if (!options_.logprobs) return nullptr;
-    Json content = Json::array();
-    for (const Decision& token : tokens) {
-      content.push_back(TokenLogprob(token, model_.tokenizer()));
-    }
-    return {{"content", std::move(content)}, {"refusal", nullptr}};
+  // Appends the value of a choice's "logprobs".
+  static void AppendLogprobs(const std::string& list, std::string& out) {
+    absl::StrAppend(&out, R"({"content":[)", list, R"(],"refusal":null})");
   }
 
   // A delta for each event.  The tokens go with the first; without one they have a delta of their
@@ -163,25 +158,36 @@ class ChatWriter : public AnswerWriter {
   void AppendDelta(size_t run, const Json& delta, const std::vector<Decision>& tokens,
                    const char* reason, std::string& out) const {
     absl::StrAppend(&out, "data: ", chunk_head_, R"(,"choices":[{"index":)", run, R"(,"delta":)",
-                    DumpJson(delta), R"(,"logprobs":)",
-                    tokens.empty() ? "null" : DumpJson(Logprobs(tokens)), R"(,"finish_reason":)",
-                    reason == nullptr ? "null" : DumpJson(reason),
+                    DumpJson(delta), R"(,"logprobs":)");
+    if (tokens.empty()) {
+      out += "null";
+    } else {
+      std::string list;
+      AppendTokenLogprobs(tokens, model_.tokenizer(), list);
+      AppendLogprobs(list, out);
+    }
+    absl::StrAppend(&out, R"(,"finish_reason":)", reason == nullptr ? "null" : DumpJson(reason),
                     options_.include_usage ? R"(}],"usage":null})" : "}]}", "\n\n");
   }
 
-  Json Whole() const {
-    Json body = Head("chat.completion");
-    body["choices"] = Json::array();
+  // Log-probabilities are text already; each choice's go as they are copied.
+  void AppendWhole(std::string& out) {
+    absl::StrAppend(&out, "{", DumpJsonMembers(Head("chat.completion")), R"(,"choices":[)");
     for (size_t i = 0; i < choices_.size(); ++i) {
-      body["choices"].push_back({{"index", i},
-                                 {"message", MessageOf(choices_[i].answer)},
-                                 {"logprobs", Logprobs(choices_[i].tokens)},
-                                 {"finish_reason", choices_[i].reason}});
+      const Json first = {{"index", i}, {"message", MessageOf(choices_[i].answer)}};
+      absl::StrAppend(&out, i == 0 ? "{" : ",{", DumpJsonMembers(first), R"(,"logprobs":)");
+      if (options_.logprobs) {
+        AppendLogprobs(std::exchange(choices_[i].logprobs, {}), out);
+      } else {
+        out += "null";
+      }
+      absl::StrAppend(&out, R"(,"finish_reason":)", DumpJson(choices_[i].reason), "}");
     }
-    body["usage"] = usage_.ToJson();
-    body["service_tier"] = "default";
-    body["tandem"] = usage_.ToTandemJson(model_.replicas().placement(), options_.ignored);
-    return body;
+    const Json last = {
+        {"usage", usage_.ToJson()},
+        {"service_tier", "default"},
+        {"tandem", usage_.ToTandemJson(model_.replicas().placement(), options_.ignored)}};
+    absl::StrAppend(&out, "],", DumpJsonMembers(last), "}");
   }
 
   const ServedModel& model_;

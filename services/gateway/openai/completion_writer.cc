@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "services/gateway/api/answer_text.h"
 #include "services/gateway/api/token_json.h"
@@ -13,48 +14,52 @@
 namespace tandem::gateway {
 namespace {
 
-// {"tokens", "token_logprobs", "top_logprobs", "text_offset"}: lists with an entry for each token.
+// {"tokens", "token_logprobs", "top_logprobs", "text_offset"}: lists with an entry for each token,
+// kept as text.
 class CompletionLogprobs {
  public:
   // Adds a token.  `known`: whether its probability is known.
   void Add(const Decision& decision, bool known, const Tokenizer& tokenizer) {
-    tokens_.push_back(TokenText(decision.token, tokenizer));
-    offsets_.push_back(offset_);
+    const std::string text = TokenText(decision.token, tokenizer);
+    Append(tokens_, DumpJson(text));
+    Append(offsets_, absl::StrCat(offset_));
     offset_ += CountCharacters(tokenizer.TokenBytes(decision.token));
     if (!known) {
-      logprobs_.push_back(nullptr);
-      top_.push_back(nullptr);
+      Append(logprobs_, "null");
+      Append(top_, "null");
       return;
     }
-    logprobs_.push_back(FiniteLogprob(decision.logprob));
+    Append(logprobs_, DumpJson(FiniteLogprob(decision.logprob)));
     Json top = Json::object();
     for (const Alternative& alternative : decision.alternatives) {
       top.emplace(TokenText(alternative.token, tokenizer), FiniteLogprob(alternative.logprob));
     }
-    top.emplace(TokenText(decision.token, tokenizer), FiniteLogprob(decision.logprob));
-    top_.push_back(std::move(top));
+    top.emplace(text, FiniteLogprob(decision.logprob));
+    Append(top_, DumpJson(top));
   }
 
   bool empty() const { return tokens_.empty(); }
-  // The tokens added since the last call; offsets continue.
-  Json Take() {
-    Json json = {{"tokens", std::exchange(tokens_, Json::array())},
-                 {"token_logprobs", std::exchange(logprobs_, Json::array())},
-                 {"top_logprobs", std::exchange(top_, Json::array())},
-                 {"text_offset", std::exchange(offsets_, Json::array())}};
-    return json;
+  // Appends the tokens added since the last call; offsets continue.
+  void Take(std::string& out) {
+    absl::StrAppend(&out, R"({"tokens":[)", tokens_, R"(],"token_logprobs":[)", logprobs_,
+                    R"(],"top_logprobs":[)", top_, R"(],"text_offset":[)", offsets_, "]}");
+    for (std::string* list : {&tokens_, &logprobs_, &top_, &offsets_}) std::string().swap(*list);
   }
 
  private:
+  static void Append(std::string& list, std::string_view element) {
+    if (!list.empty()) list += ',';
+    list += element;
+  }
   static size_t CountCharacters(std::string_view bytes) {
     const auto begins = [](char byte) { return (static_cast<unsigned char>(byte) & 0xC0) != 0x80; };
     return static_cast<size_t>(std::count_if(bytes.begin(), bytes.end(), begins));
   }
 
-  Json tokens_ = Json::array();
-  Json logprobs_ = Json::array();
-  Json top_ = Json::array();
-  Json offsets_ = Json::array();
+  std::string tokens_;
+  std::string logprobs_;
+  std::string top_;
+  std::string offsets_;
   size_t offset_ = 0;
 };
 
@@ -97,7 +102,7 @@ class CompletionWriter : public AnswerWriter {
 
   void Finish(std::string& out) override {
     if (!options_.stream) {
-      out += DumpJson(Whole());
+      AppendWhole(out);
       return;
     }
     if (options_.include_usage) {
@@ -153,35 +158,38 @@ class CompletionWriter : public AnswerWriter {
             {"system_fingerprint", SystemFingerprint()}};
   }
 
-  Json ChoiceJson(size_t run, const std::string& text, const char* reason) {
+  void AppendChoice(size_t run, const std::string& text, const char* reason, std::string& out) {
     CompletionLogprobs& logprobs = choices_[run].logprobs;
     const bool none = !options_.logprobs || (options_.stream && logprobs.empty());
-    return {{"index", run},
-            {"text", text},
-            {"logprobs", none ? Json(nullptr) : logprobs.Take()},
-            {"finish_reason", reason == nullptr ? Json(nullptr) : Json(reason)}};
+    absl::StrAppend(&out, R"({"index":)", run, R"(,"text":)", DumpJson(text), R"(,"logprobs":)");
+    if (none) {
+      out += "null";
+    } else {
+      logprobs.Take(out);
+    }
+    absl::StrAppend(&out, R"(,"finish_reason":)", reason == nullptr ? "null" : DumpJson(reason),
+                    "}");
   }
 
   void AppendChunk(size_t run, const std::string& text, const char* reason, std::string& out) {
-    Json chunk = Head();
-    chunk["choices"] = Json::array();
-    chunk["choices"].push_back(ChoiceJson(run, text, reason));
-    if (options_.include_usage) chunk["usage"] = nullptr;
-    AppendEvent(chunk, out);
+    absl::StrAppend(&out, "data: {", DumpJsonMembers(Head()), R"(,"choices":[)");
+    AppendChoice(run, text, reason, out);
+    out += options_.include_usage ? "],\"usage\":null}\n\n" : "]}\n\n";
   }
 
-  Json Whole() {
-    Json body = Head();
-    body["choices"] = Json::array();
+  void AppendWhole(std::string& out) {
+    absl::StrAppend(&out, "{", DumpJsonMembers(Head()), R"(,"choices":[)");
     for (size_t i = 0; i < choices_.size(); ++i) {
+      if (i > 0) out += ',';
       std::string text;
       if (!options_.echoes.empty()) text = options_.echoes[i / options_.num_choices].text;
       text += choices_[i].text.text();
-      body["choices"].push_back(ChoiceJson(i, text, choices_[i].reason));
+      AppendChoice(i, text, choices_[i].reason, out);
     }
-    body["usage"] = usage_.ToJson();
-    body["tandem"] = usage_.ToTandemJson(model_.replicas().placement(), options_.ignored);
-    return body;
+    const Json last = {
+        {"usage", usage_.ToJson()},
+        {"tandem", usage_.ToTandemJson(model_.replicas().placement(), options_.ignored)}};
+    absl::StrAppend(&out, "],", DumpJsonMembers(last), "}");
   }
 
   const ServedModel& model_;

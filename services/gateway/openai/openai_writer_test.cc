@@ -247,6 +247,47 @@ TEST_F(OpenAiWriterTest, AWholeResponseIsTheSameObject) {
   EXPECT_EQ(body["output"][0]["content"][0]["type"], "output_text");
 }
 
+TEST_F(OpenAiWriterTest, AResponseHasItsLogprobsInItsDeltasAndAtItsEnd) {
+  const auto names = [](const Json& logprobs) {
+    std::string text;
+    for (const Json& token : logprobs) text += token["token"].get<std::string>();
+    return text;
+  };
+  for (const bool stream : {true, false}) {
+    const auto writer = MakeResponsesWriter(*model_, {.stream = stream, .logprobs = true});
+    std::string out;
+    if (stream) writer->Begin(out);
+    writer->Update(0, Letters("he"), out);
+    writer->Update(0, Letters("y"), out);
+    writer->End(0, EndOf(3, 3, v1::FINISH_REASON_STOP), out);
+    EXPECT_EQ(out.empty(), !stream);
+    writer->Finish(out);
+    Json response;
+    if (stream) {
+      for (const Json& event : Events(out)) {
+        const std::string type = event["type"];
+        if (type == "response.output_text.delta") {
+          EXPECT_EQ(names(event["logprobs"]), event["delta"]);
+        } else if (type == "response.output_text.done") {
+          EXPECT_EQ(names(event["logprobs"]), "hey");
+        } else if (type == "response.content_part.done") {
+          EXPECT_EQ(names(event["part"]["logprobs"]), "hey");
+        } else if (type == "response.output_item.done") {
+          EXPECT_EQ(names(event["item"]["content"][0]["logprobs"]), "hey");
+        } else if (type == "response.completed") {
+          response = event["response"];
+        }
+      }
+    } else {
+      response = Json::parse(out);
+    }
+    const Json& part = response["output"][0]["content"][0];
+    EXPECT_EQ(part["text"], "hey");
+    EXPECT_EQ(names(part["logprobs"]), "hey");
+    EXPECT_EQ(part["logprobs"][2]["top_logprobs"].size(), 2u);
+  }
+}
+
 TEST(OpenAiErrorTest, HasTypeParamAndCodeByStatus) {
   const auto error = [](int http_status, const absl::Status& status) {
     return Json::parse(FormatOpenAiFailure({http_status, status, {}}).body)["error"];
@@ -265,10 +306,15 @@ TEST(OpenAiErrorTest, HasTypeParamAndCodeByStatus) {
 
 TEST(OpenAiPartsTest, TokensThatAreNoTextKeepTheirBytes) {
   const auto model = testing::MakeToyModel();
-  const Json half = TokenLogprob({.token = testing::kToyFirstByte + 0xC3}, model->tokenizer());
+  std::string list;
+  AppendTokenLogprobs(
+      std::vector<Decision>{{.token = testing::kToyFirstByte + 0xC3}, {.token = testing::kToyEos}},
+      model->tokenizer(), list);
+  const Json tokens = Json::parse("[" + list + "]");
+  const Json& half = tokens[0];
   EXPECT_EQ(half["token"], "\uFFFD");
   EXPECT_EQ(half["bytes"], Json::array({0xC3}));
-  const Json control = TokenLogprob({.token = testing::kToyEos}, model->tokenizer());
+  const Json& control = tokens[1];
   EXPECT_EQ(control["token"], "<eos>");
   EXPECT_EQ(control["bytes"], Json::array());
 }

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "services/gateway/api/answer_text.h"
 #include "services/gateway/api/token_json.h"
@@ -37,8 +38,8 @@ class ResponsesWriter : public AnswerWriter {
   bool streams() const override { return options_.stream; }
 
   void Begin(std::string& out) override {
-    Append("response.created", {{"response", Response("in_progress")}}, out);
-    Append("response.in_progress", {{"response", Response("in_progress")}}, out);
+    AppendResponse("response.created", "in_progress", out);
+    AppendResponse("response.in_progress", "in_progress", out);
     if (options_.calls.names.empty()) OpenMessage(out);
   }
 
@@ -57,16 +58,17 @@ class ResponsesWriter : public AnswerWriter {
 
   void Finish(std::string& out) override {
     if (options_.stream) {
-      Append("response." + status_, {{"response", Response(status_)}}, out);
+      AppendResponse("response." + status_, status_, out);
     } else {
-      out += DumpJson(Response(status_));
+      AddResponse(status_, out);
     }
   }
 
   void Fail(const absl::Status& status, std::string& out) override {
     const Json error = OpenAiError(status, HttpStatusOf(status.code()))["error"];
     Append("error",
-           {{"code", error["code"]}, {"message", error["message"]}, {"param", error["param"]}},
+           DumpJsonMembers(
+               {{"code", error["code"]}, {"message", error["message"]}, {"param", error["param"]}}),
            out);
   }
 
@@ -74,9 +76,9 @@ class ResponsesWriter : public AnswerWriter {
   // A message or a call.
   struct Item {
     std::string id;
-    std::string text;              // or the arguments
-    std::vector<Decision> tokens;  // of a message
-    std::string call_id;           // empty: a message
+    std::string text;      // or the arguments
+    std::string logprobs;  // of a message, as AppendTokenLogprob lists them
+    std::string call_id;   // empty: a message
     std::string name;
     std::string status = "in_progress";
     bool is_call() const { return !call_id.empty(); }
@@ -96,12 +98,13 @@ class ResponsesWriter : public AnswerWriter {
         case AnswerEvent::Kind::kCallBegin:
           CloseItem(out);
           items_.push_back({.id = MakeId("fc_"), .call_id = event.id, .name = event.name});
-          AppendOfItem("response.output_item.added", {{"item", ToJson(items_.back())}}, out);
+          AppendOfItem("response.output_item.added", MemberItem(items_.back()), out);
           break;
         case AnswerEvent::Kind::kCallArguments:
           items_.back().text += event.text;
           AppendOfItem("response.function_call_arguments.delta",
-                       {{"item_id", items_.back().id}, {"delta", event.text}}, out);
+                       DumpJsonMembers({{"item_id", items_.back().id}, {"delta", event.text}}),
+                       out);
           break;
         case AnswerEvent::Kind::kCallEnd:
           held_tokens_.clear();
@@ -115,17 +118,22 @@ class ResponsesWriter : public AnswerWriter {
 
   void OpenMessage(std::string& out) {
     items_.push_back({.id = MakeId("msg_")});
-    AppendOfItem("response.output_item.added", {{"item", ToJson(items_.back())}}, out);
-    AppendOfPart("response.content_part.added", {{"part", Part(items_.back())}}, out);
+    AppendOfItem("response.output_item.added", MemberItem(items_.back()), out);
+    AppendOfPart("response.content_part.added", MemberPart(items_.back()), out);
   }
 
   void AddText(const std::string& text, std::string& out) {
     Item& item = items_.back();
     item.text += text;
-    item.tokens.insert(item.tokens.end(), held_tokens_.begin(), held_tokens_.end());
-    AppendOfPart("response.output_text.delta",
-                 {{"delta", text}, {"logprobs", Logprobs(held_tokens_)}}, out);
+    std::string logprobs;
+    AppendTokenLogprobs(held_tokens_, model_.tokenizer(), logprobs);
     held_tokens_.clear();
+    if (options_.stream) {
+      AppendOfPart("response.output_text.delta",
+                   absl::StrCat(DumpJsonMembers({{"delta", text}}), MemberLogprobs(logprobs)), out);
+    }
+    if (!item.logprobs.empty() && !logprobs.empty()) item.logprobs += ',';
+    item.logprobs += logprobs;
   }
 
   // Closes the last item if it is open.  Before the answer's end it is complete.
@@ -133,103 +141,113 @@ class ResponsesWriter : public AnswerWriter {
     if (items_.empty() || !items_.back().open()) return;
     Item& item = items_.back();
     item.status = status_ == "in_progress" ? "completed" : status_;
+    if (!options_.stream) return;
     if (item.is_call()) {
-      AppendOfItem("response.function_call_arguments.done",
-                   {{"item_id", item.id}, {"name", item.name}, {"arguments", item.text}}, out);
+      AppendOfItem(
+          "response.function_call_arguments.done",
+          DumpJsonMembers({{"item_id", item.id}, {"name", item.name}, {"arguments", item.text}}),
+          out);
     } else {
-      AppendOfPart("response.output_text.done",
-                   {{"text", item.text}, {"logprobs", Logprobs(item.tokens)}}, out);
-      AppendOfPart("response.content_part.done", {{"part", Part(item)}}, out);
+      AppendOfPart(
+          "response.output_text.done",
+          absl::StrCat(DumpJsonMembers({{"text", item.text}}), MemberLogprobs(item.logprobs)), out);
+      AppendOfPart("response.content_part.done", MemberPart(item), out);
     }
-    AppendOfItem("response.output_item.done", {{"item", ToJson(item)}}, out);
+    AppendOfItem("response.output_item.done", MemberItem(item), out);
   }
 
-  Json Logprobs(const std::vector<Decision>& tokens) const {
-    Json logprobs = Json::array();
-    if (!options_.logprobs) return logprobs;
-    for (const Decision& token : tokens) {
-      logprobs.push_back(TokenLogprob(token, model_.tokenizer()));
-    }
-    return logprobs;
+  // These write JSON as text: log-probabilities are kept as text.
+  // With the comma before it.
+  static std::string MemberLogprobs(const std::string& list) {
+    return absl::StrCat(R"(,"logprobs":[)", list, "]");
   }
-
-  Json Part(const Item& item) const {
-    return {{"type", "output_text"},
-            {"text", item.text},
-            {"annotations", Json::array()},
-            {"logprobs", Logprobs(item.tokens)}};
+  static std::string Part(const Item& item) {
+    const Json first = {
+        {"type", "output_text"}, {"text", item.text}, {"annotations", Json::array()}};
+    return absl::StrCat("{", DumpJsonMembers(first), MemberLogprobs(item.logprobs), "}");
   }
-
-  Json ToJson(const Item& item) const {
+  static std::string MemberPart(const Item& item) { return absl::StrCat(R"("part":)", Part(item)); }
+  static std::string ItemText(const Item& item) {
     if (item.is_call()) {
-      return {{"id", item.id},          {"type", "function_call"}, {"status", item.status},
-              {"arguments", item.text}, {"call_id", item.call_id}, {"name", item.name}};
+      return DumpJson({{"id", item.id},
+                       {"type", "function_call"},
+                       {"status", item.status},
+                       {"arguments", item.text},
+                       {"call_id", item.call_id},
+                       {"name", item.name}});
     }
-    Json content = Json::array();
-    if (!item.open()) content.push_back(Part(item));
-    return {{"id", item.id},
-            {"type", "message"},
-            {"status", item.status},
-            {"role", "assistant"},
-            {"content", std::move(content)}};
+    const Json first = {
+        {"id", item.id}, {"type", "message"}, {"status", item.status}, {"role", "assistant"}};
+    return absl::StrCat("{", DumpJsonMembers(first), R"(,"content":[)",
+                        item.open() ? "" : Part(item), "]}");
+  }
+  static std::string MemberItem(const Item& item) {
+    return absl::StrCat(R"("item":)", ItemText(item));
   }
 
-  Json Response(const std::string& status) const {
-    Json output = Json::array();
-    for (const Item& item : items_) {
-      if (ended_) output.push_back(ToJson(item));
-    }
+  void AppendResponse(const std::string& type, const std::string& status, std::string& out) {
+    if (!options_.stream) return;
+    std::string member = R"("response":)";
+    AddResponse(status, member);
+    Append(type, member, out);
+  }
+
+  // Appends the object.
+  void AddResponse(const std::string& status, std::string& out) const {
     Json incomplete = nullptr;
     if (status == "incomplete") incomplete = {{"reason", "max_output_tokens"}};
-    return {{"id", id_},
-            {"object", "response"},
-            {"created_at", created_},
-            {"status", status},
-            {"background", false},
-            {"error", nullptr},
-            {"incomplete_details", std::move(incomplete)},
-            {"instructions", options_.instructions},
-            {"max_output_tokens", options_.max_output_tokens},
-            {"max_tool_calls", nullptr},
-            {"model", model_.info().name()},
-            {"output", std::move(output)},
-            {"parallel_tool_calls", options_.parallel_tool_calls},
-            {"previous_response_id", nullptr},
-            {"reasoning", {{"effort", nullptr}, {"summary", nullptr}}},
-            {"service_tier", "default"},
-            {"store", false},
-            {"temperature", Short(options_.temperature)},
-            {"text", {{"format", options_.text_format}}},
-            {"tool_choice", options_.tool_choice},
-            {"tools", options_.tools},
-            {"top_logprobs", options_.top_logprobs},
-            {"top_p", Short(options_.top_p)},
-            {"truncation", "disabled"},
-            {"usage", ended_ ? usage_.ToResponsesJson() : Json(nullptr)},
-            {"user", nullptr},
-            {"metadata", options_.metadata},
-            {"tandem", ended_ ? usage_.ToTandemJson(model_.replicas().placement(), options_.ignored)
-                              : Json(nullptr)}};
+    const Json first = {{"id", id_},
+                        {"object", "response"},
+                        {"created_at", created_},
+                        {"status", status},
+                        {"background", false},
+                        {"error", nullptr},
+                        {"incomplete_details", std::move(incomplete)},
+                        {"instructions", options_.instructions},
+                        {"max_output_tokens", options_.max_output_tokens},
+                        {"max_tool_calls", nullptr},
+                        {"model", model_.info().name()}};
+    const Json last = {
+        {"parallel_tool_calls", options_.parallel_tool_calls},
+        {"previous_response_id", nullptr},
+        {"reasoning", {{"effort", nullptr}, {"summary", nullptr}}},
+        {"service_tier", "default"},
+        {"store", false},
+        {"temperature", Short(options_.temperature)},
+        {"text", {{"format", options_.text_format}}},
+        {"tool_choice", options_.tool_choice},
+        {"tools", options_.tools},
+        {"top_logprobs", options_.top_logprobs},
+        {"top_p", Short(options_.top_p)},
+        {"truncation", "disabled"},
+        {"usage", ended_ ? usage_.ToResponsesJson() : Json(nullptr)},
+        {"user", nullptr},
+        {"metadata", options_.metadata},
+        {"tandem", ended_ ? usage_.ToTandemJson(model_.replicas().placement(), options_.ignored)
+                          : Json(nullptr)}};
+    absl::StrAppend(&out, "{", DumpJsonMembers(first), R"(,"output":[)");
+    for (size_t i = 0; ended_ && i < items_.size(); ++i) {
+      absl::StrAppend(&out, i == 0 ? "" : ",", ItemText(items_[i]));
+    }
+    absl::StrAppend(&out, "],", DumpJsonMembers(last), "}");
   }
 
-  void Append(const std::string& type, const Json& fields, std::string& out) {
+  // `members`: the event's, as text.
+  void Append(const std::string& type, const std::string& members, std::string& out) {
     if (!options_.stream) return;
-    Json event = {{"type", type}, {"sequence_number", next_number_++}};
-    event.update(fields);
-    out += "event: " + type + "\n";
-    AppendEvent(event, out);
+    absl::StrAppend(&out, "event: ", type, "\ndata: {",
+                    DumpJsonMembers({{"type", type}, {"sequence_number", next_number_++}}), ",",
+                    members, "}\n\n");
   }
   // Of the last item.
-  void AppendOfItem(const std::string& type, const Json& fields, std::string& out) {
-    Json all = {{"output_index", items_.size() - 1}};
-    all.update(fields);
-    Append(type, all, out);
+  void AppendOfItem(const std::string& type, const std::string& members, std::string& out) {
+    Append(type, absl::StrCat(DumpJsonMembers({{"output_index", items_.size() - 1}}), ",", members),
+           out);
   }
-  void AppendOfPart(const std::string& type, const Json& fields, std::string& out) {
-    Json all = {
+  void AppendOfPart(const std::string& type, const std::string& members, std::string& out) {
+    const Json place = {
         {"item_id", items_.back().id}, {"output_index", items_.size() - 1}, {"content_index", 0}};
-    all.update(fields);
-    Append(type, all, out);
+    Append(type, absl::StrCat(DumpJsonMembers(place), ",", members), out);
   }
 
   const ServedModel& model_;
