@@ -47,9 +47,11 @@ class AnswerRun : public std::enable_shared_from_this<AnswerRun> {
  private:
   void Submit(const ServedModel& model, std::vector<EngineRequest> requests,
               const AnswerRunOptions& options) {
+    const uint32_t most = options.max_unread_tokens;
+    const uint32_t max_unread_tokens = whole_ ? most : MaxUnreadTokens(most, requests);
     for (EngineRequest& request : requests) {
       // The stream destroys it at its end.
-      auto stream = std::make_shared<TokenStream>(options.max_unread_tokens,
+      auto stream = std::make_shared<TokenStream>(max_unread_tokens,
                                                   [self = shared_from_this()] { self->Pump(); });
       const absl::Status status = model.replicas().Submit(std::move(request), stream);
       if (!status.ok()) return Refuse(status);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "services/gateway/api/answer_logprobs.h"
 #include "services/gateway/api/constraint_member.h"
 #include "services/gateway/engine/request_run.h"
 #include "services/gateway/engine/token_stream.h"
@@ -49,6 +50,7 @@ struct ApiJob {
   std::unique_ptr<AnswerWriter> writer;
   // For errors about what the answer must look like.
   ConstraintNames constraint_names = {};
+  AnswerLogprobs logprobs = {};
 
   // Each run has a span of its own; the first has the request's.
   void SetOrigin(Api api, const RequestTrace& trace) {

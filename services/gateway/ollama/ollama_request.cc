@@ -212,6 +212,7 @@ absl::StatusOr<ApiJob> MakeChat(v1::ChatRequest& request, Common common, const S
     job.runs.push_back(*std::move(parsed));
   }
   common.writer.calls = CallOptionsOf(request, model.tool_format());
+  job.logprobs.copies = common.logprobs.has_value() && !common.writer.stream ? 1 : 0;
   job.writer = MakeOllamaWriter(model, common.writer);
   return job;
 }
@@ -282,6 +283,7 @@ absl::StatusOr<ApiJob> MakeOllamaGenerateJob(const Json& body, const ServedModel
   job.constraint_names.member = common.format.name();
   TANDEM_ASSIGN_OR_RETURN(EngineRequest parsed, ParseGenerate(request, model));
   job.runs.push_back(std::move(parsed));
+  job.logprobs.copies = common.logprobs.has_value() && !common.writer.stream ? 1 : 0;
   job.writer = MakeOllamaWriter(model, common.writer);
   return job;
 }

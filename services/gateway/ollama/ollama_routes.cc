@@ -30,6 +30,8 @@ HttpHandler Generates(MakeJob make_job, const Launcher& launcher, const AnswerRu
       TANDEM_ASSIGN_OR_RETURN(const Json body, ParseJsonObject(request.body));
       TANDEM_ASSIGN_OR_RETURN(const ServedModel* model, launcher.model());
       TANDEM_ASSIGN_OR_RETURN(ApiJob job, make_job(body, *model, request.id));
+      TANDEM_RETURN_IF_ERROR(
+          BoundLogprobs(job.logprobs, model->replicas().max_sequence_len(), job.runs));
       job.SetOrigin(Api::kOllama, request.trace);
       StartAnswer(*model, std::move(job), request.client, responder, options);
       return absl::OkStatus();

@@ -104,6 +104,7 @@ absl::StatusOr<ApiJob> MakeChatJob(const Json& body, const ServedModel& model,
   if (!parsed.ok()) return NameParsedConstraint(NamePrompt(parsed.status(), "messages"), names);
   ApiJob job;
   job.runs = MakeChoices(*parsed, num_choices);
+  job.logprobs.copies = logprobs.has_value() && !stream.stream ? 1 : 0;
   job.constraint_names = names;
   job.writer = MakeChatWriter(model, {.stream = stream.stream,
                                       .include_usage = stream.include_usage,

@@ -69,6 +69,8 @@ absl::StatusOr<ApiJob> MakeCompletionJob(const Json& body, const ServedModel& mo
                                   .num_choices = static_cast<size_t>(num_choices)};
   ApiJob job;
   job.constraint_names.member = format.name();
+  job.logprobs = {.copies = logprobs.has_value() && !stream.stream ? size_t{1} : size_t{0},
+                  .member = "logprobs"};
   for (v1::GenerateRequest& request : prompts) {
     request.set_request_id(request_id);
     *request.mutable_sampling() = sampling;

@@ -233,6 +233,31 @@ TEST_F(OpenAiRoutesTest, EveryErrorIsInOpenAisForm) {
   EXPECT_EQ(Scheduler().running(), 0u);
 }
 
+TEST_F(OpenAiRoutesTest, WholeAnswersWithTooManyLogprobsAreRefused) {
+  FakeExecutorOptions fake;
+  fake.limits.context_len *= 8;
+  fake.limits.max_table_len *= 8;
+  for (uint32_t& blocks : fake.limits.num_blocks) blocks *= 8;
+  Start(fake);
+  WaitReady();
+  const std::string chat = R"({"messages": [{"role": "user", "content": "the"}], "n": 128,
+      "max_tokens": 1024, "logprobs": true, "top_logprobs": )";
+  const HttpTestResponse refused = Post("/v1/chat/completions", chat + "20}");
+  EXPECT_EQ(refused.status, 400) << refused.body;
+  EXPECT_EQ(ErrorOf(refused)["param"], "top_logprobs");
+  EXPECT_THAT(ErrorOf(refused)["message"].get<std::string>(),
+              HasSubstr("2752512 log-probabilities (128 sequences, 21 for each token), at most "
+                        "1048576 fit into one"));
+  const HttpTestResponse completion =
+      Post("/v1/completions", R"({"prompt": "the", "n": 128, "max_tokens": 1024, "logprobs": 20})");
+  EXPECT_EQ(completion.status, 400) << completion.body;
+  EXPECT_EQ(ErrorOf(completion)["param"], "logprobs");
+  EXPECT_EQ(Scheduler().running(), 0u);
+  const HttpTestResponse fits =
+      Post("/v1/completions", R"({"prompt": "the", "n": 2, "max_tokens": 8, "logprobs": 20})");
+  EXPECT_EQ(fits.status, 200) << fits.body;
+}
+
 TEST_F(OpenAiRoutesTest, InvalidJsonIsNoParametersFault) {
   Start();
   WaitReady();

@@ -198,6 +198,10 @@ absl::StatusOr<ApiJob> MakeResponsesJob(const Json& body, const ServedModel& mod
   ApiJob job;
   job.constraint_names = names;
   job.runs.push_back(*parsed);
+  // A stream's last piece has them in output_text.done, content_part.done, output_item.done and
+  // completed.
+  job.logprobs = {.copies = logprobs ? (stream ? size_t{4} : size_t{1}) : size_t{0},
+                  .fewer_in_stream = false};
   job.writer = MakeResponsesWriter(model, std::move(options));
   return job;
 }
