@@ -5,8 +5,8 @@ set -euo pipefail
 repository=$(cd "$(dirname "$0")/../.." && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-# The lines of the stage that compiles, as docker reads them.
-sed -n '/^FROM .* AS build$/,/^FROM .* AS service$/s/^COPY //p' "$1" >"$work/lines"
+# The lines of the stages that compile, as docker reads them.
+sed -n '/^FROM .* AS packages$/,/^FROM .* AS service$/s/^COPY //p' "$1" >"$work/lines"
 [ -s "$work/lines" ] || { echo "no COPY in the build stage of $1" >&2; exit 1; }
 while read -r -a words; do
   target=$work/src/${words[-1]}

@@ -1,18 +1,19 @@
 #!/usr/bin/env bash
 # Tandem from a clean clone, in containers, as scripts/test cannot show it on its own machine:
 #
+#   in_containers.sh packages  makes the base image, and on it installs what building needs: all that waits for the network
 #   in_containers.sh bare      builds on a bare Debian 13 without a compiler cache; quickstart and scripts/install answer there
 #   in_containers.sh compose   builds every image and runs deploy/compose (compose_test.py)
-#   in_containers.sh           both
+#   in_containers.sh           all
 #
-# The build on the bare Debian 13 is the first stage of the images, so that it compiles once.  Layers of earlier runs
-# are used again; with CI=true only `compose` uses them, those of `bare`.  Needs root.  Where it cannot run it says why
-# and exits with 77; with CI=true that is a failure.
+# The build on the bare Debian 13 is a stage of the images, so that it compiles once.  Layers of earlier runs are used
+# again; with CI=true `packages` uses none, `bare` those of `packages`, and `compose` those of `bare`.  Needs root.
+# Where it cannot run it says why and exits with 77; with CI=true that is a failure.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 repository=$(cd "$here/../.." && pwd)
 parts=${1:-all}
-case "$parts" in bare | compose | all) ;; *) sed -n '2,6s/^# \{0,1\}//p' "$0" >&2; exit 2 ;; esac
+case "$parts" in packages | bare | compose | all) ;; *) sed -n '2,7s/^# \{0,1\}//p' "$0" >&2; exit 2 ;; esac
 say() { printf '\033[1m==>\033[0m %s (%s)\n' "$*" "$(date +%T)"; }
 die() { printf 'in_containers: %s\n' "$*" >&2; exit 1; }
 skip() {
@@ -41,16 +42,25 @@ git clone -q "file://$repository" "$clone"
 commit=$(git -C "$clone" rev-parse HEAD)
 if [ "${CI:-}" = true ] && [ "$parts" != compose ]; then
   # Not by --no-cache, whose layers docker-compose would not use.
-  podman images --format '{{.Repository}}:{{.Tag}}' --filter 'reference=localhost/tandem-*' | xargs -r podman rmi -f >/dev/null
+  kept='^$'
+  [ "$parts" != bare ] || kept='^localhost/tandem-packages:'
+  podman images --format '{{.Repository}}:{{.Tag}}' --filter 'reference=localhost/tandem-*' | { grep -v "$kept" || true; } |
+    xargs -r podman rmi -f >/dev/null
   podman image prune -f >/dev/null
 fi
 
-say "building ${commit:0:12} on a bare Debian 13"
-SECONDS=0
-# In Docker's format, as docker-compose asks for: layers of another are not used again.
-podman build --format docker --layers --target build -f "$clone/deploy/docker/Dockerfile" -t tandem-build:test \
-  --build-arg "TANDEM_COMMIT=$commit" "$clone" >"$work/log" 2>&1 || { tail -n 40 "$work/log"; die "no build on a bare Debian 13"; }
-say "built in $SECONDS s"
+# build_stage STAGE: in Docker's format, as docker-compose asks for: layers of another are not used again.
+build_stage() {
+  SECONDS=0
+  podman build --format docker --layers --target "$1" -f "$clone/deploy/docker/Dockerfile" -t "tandem-$1:test" \
+    --build-arg "TANDEM_COMMIT=$commit" "$clone" >"$work/log" 2>&1 || { tail -n 40 "$work/log"; die "no $1 on a bare Debian 13"; }
+  say "made tandem-$1 in $SECONDS s"
+}
+say "installing what building needs on a bare Debian 13"
+build_stage packages
+[ "$parts" != packages ] || exit 0
+say "building ${commit:0:12} there"
+build_stage build
 if grep -E 'warning:|invalid-pch' "$work/log"; then die "the build on Debian 13 warns"; fi
 podman run --rm tandem-build:test grep -qx 'TANDEM_CCACHE:STRING=OFF' build/release/CMakeCache.txt ||
   die "the build used a compiler cache"
