@@ -251,16 +251,16 @@ TEST(ReplicasHandOverTest, AShortPromptGoesToAReplicaForPromptsWhenDecodersAreFu
 TEST(ReplicasHandOverTest, APromptThatIsLateWhereItBelongsIsComputedWhereItIsNot) {
   FakeExecutorOptions slow = Copying();
   slow.on_step = [](const StepBatch&) {
-    absl::SleepFor(absl::Milliseconds(100));
+    absl::SleepFor(absl::Milliseconds(150));
     return absl::OkStatus();
   };
   auto replicas = MakeReadyReplicas({Prompts(0, slow), Decode(1)}, ToyOptions());
   // Until its steps count as measured.
-  ExpectAnswers(*replicas, {GreedyRequest(1, 200, 20), GreedyRequest(2, 200, 20)});
+  for (uint32_t i = 1; i <= 2; ++i) ExpectAnswers(*replicas, {GreedyRequest(i, 200, 20)});
   const uint64_t before = StatusOf(*replicas).replicas(0).requests();
   EXPECT_EQ(before, 2u);
   EngineRequest urgent = GreedyRequest(3, 200, 5);
-  urgent.deadline = absl::Now() + absl::Milliseconds(400);
+  urgent.deadline = absl::Now() + absl::Milliseconds(300);
   ExpectAnswers(*replicas, {urgent});
   EXPECT_EQ(StatusOf(*replicas).replicas(0).requests(), before);
 }
