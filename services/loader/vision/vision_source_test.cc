@@ -51,6 +51,29 @@ TEST(VisionSourceTest, ReadsMmprojFilesOfEveryFormat) {
   ExpectValues(*source, 0.0f, 0.75f / 127);  // a step of a block whose largest number is 3/4
 }
 
+TEST(VisionSourceTest, ReadsOldMmprojFilesWhoseUpAndDownAreSwapped) {
+  const TemporaryFolder folder;
+  GgufBuilder builder = SmallMmproj();
+  SwapFfnNames(builder);
+  ASSERT_OK_AND_ASSIGN(const auto source,
+                       OpenVisionSource(folder.Write("mmproj.gguf", builder.Build())));
+  ExpectValues(*source, 0.0f, 0.0f);
+  size_t num_ffn = 0;
+  for (const VisionTensor& tensor : source->tensors) {
+    if (!tensor.name.starts_with("v.blk.1.ffn_")) continue;
+    ++num_ffn;
+    const bool up = tensor.role == VisionRole::kUpWeight || tensor.role == VisionRole::kUpBias;
+    EXPECT_EQ(tensor.name.starts_with("v.blk.1.ffn_down."), up) << tensor.name;
+  }
+  EXPECT_EQ(num_ffn, 4u);
+  // Weights and biases change places together, in all layers.
+  builder.FindTensor("v.blk.1.ffn_up.bias").name = "x";
+  builder.FindTensor("v.blk.1.ffn_down.bias").name = "v.blk.1.ffn_up.bias";
+  builder.FindTensor("x").name = "v.blk.1.ffn_down.bias";
+  EXPECT_THAT(OpenVisionSource(folder.Write("mmproj.gguf", builder.Build())),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("expected [")));
+}
+
 TEST(VisionSourceTest, ReadsReleasesWithEveryPrefix) {
   for (const auto& [tower, projector] :
        {std::pair{"vision_tower.vision_model.", "multi_modal_projector."},

@@ -110,6 +110,31 @@ std::optional<Use> Resolve(std::string_view name, NameStyle style) {
   return gguf ? Find(kProjectorNames, name, style) : std::nullopt;
 }
 
+// Whether the file names fc1 ffn_down and fc2 ffn_up.  llama.cpp's converter did so until May 2025
+// (its pull request 13290), and its reader swaps them back, as here.  Equal dimensions do not tell.
+bool HasSwappedFfn(const std::vector<FileTensor>& file_tensors, const VisionConfig& config) {
+  if (config.ffn_dim == config.hidden_dim) return false;
+  const std::vector<uint64_t> fc1 = {config.ffn_dim, config.hidden_dim};
+  return std::any_of(file_tensors.begin(), file_tensors.end(), [&fc1](const FileTensor& tensor) {
+    return tensor.name == "v.blk.0.ffn_down.weight" && tensor.shape == fc1;
+  });
+}
+
+VisionRole SwapFfn(VisionRole role) {
+  switch (role) {
+    case VisionRole::kUpWeight:
+      return VisionRole::kDownWeight;
+    case VisionRole::kUpBias:
+      return VisionRole::kDownBias;
+    case VisionRole::kDownWeight:
+      return VisionRole::kUpWeight;
+    case VisionRole::kDownBias:
+      return VisionRole::kUpBias;
+    default:
+      return role;
+  }
+}
+
 // The file's own dimensions: the patch convolution keeps its four.
 std::vector<uint64_t> FileShape(VisionRole role, const VisionConfig& config) {
   if (role == VisionRole::kPatchWeight) {
@@ -220,16 +245,18 @@ std::string GgufVisionName(VisionRole role, uint32_t layer_idx) {
 
 absl::StatusOr<std::vector<VisionTensor>> SelectVisionTensors(
     const VisionConfig& config, const std::vector<FileTensor>& file_tensors, NameStyle style) {
+  const bool swapped = style == NameStyle::kGguf && HasSwappedFfn(file_tensors, config);
   std::vector<VisionTensor> selected;
   for (const FileTensor& file_tensor : file_tensors) {
     const bool ours = IsVisionName(file_tensor.name, style);
     if (!ours && style == NameStyle::kSafetensors) continue;
-    const std::optional<Use> use = ours ? Resolve(file_tensor.name, style) : std::nullopt;
+    std::optional<Use> use = ours ? Resolve(file_tensor.name, style) : std::nullopt;
     if (!use.has_value()) {
       return FormatError(
           file_tensor.file_offset,
           absl::StrFormat("tensor %s is no part of a Gemma 3 vision encoder", file_tensor.name));
     }
+    if (swapped) use->role = SwapFfn(use->role);
     TANDEM_ASSIGN_OR_RETURN(VisionTensor tensor, CheckTensor(file_tensor, *use, config, style));
     selected.push_back(std::move(tensor));
   }

@@ -1,6 +1,8 @@
 #include "services/loader/formats/testing/vision_builder.h"
 
 #include <span>
+#include <string_view>
+#include <utility>
 
 #include "services/common/tensor/quant.h"
 #include "services/loader/formats/ggml_types.h"
@@ -113,6 +115,17 @@ GgufBuilder Mmproj(const VisionConfig& config, uint32_t matrix_type) {
                                {}});
   }
   return builder;
+}
+
+void SwapFfnNames(GgufBuilder& builder) {
+  for (GgufBuilder::Tensor& tensor : builder.tensors) {
+    for (const auto& [from, to] : {std::pair{"ffn_up", "ffn_down"}, {"ffn_down", "ffn_up"}}) {
+      const size_t at = tensor.name.find(from);
+      if (at == std::string::npos) continue;
+      tensor.name.replace(at, std::string_view(from).size(), to);
+      break;
+    }
+  }
 }
 
 Release SmallVisionRelease() {

@@ -17,6 +17,8 @@ float SmallVisionValue(uint64_t i);
 // An mmproj file of these sizes, its matrices in ggml's type `matrix_type` (1: F16).
 GgufBuilder Mmproj(const VisionConfig& config, uint32_t matrix_type = 1);
 GgufBuilder SmallMmproj(uint32_t matrix_type = 1);
+// Names fc1 ffn_down and fc2 ffn_up, as mmproj files of before May 2025 do.
+void SwapFfnNames(GgufBuilder& builder);
 
 // SmallRelease as Gemma3ForConditionalGeneration, bfloat16, names as before transformers 4.52.
 Release SmallVisionRelease();
