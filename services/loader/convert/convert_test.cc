@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 
+#include "absl/strings/str_format.h"
 #include "services/common/tensor/quant.h"
 #include "services/common/testing/status_matchers.h"
 #include "services/loader/formats/open_model.h"
@@ -99,6 +100,23 @@ TEST_F(ConvertTest, ReleasesBecomeFilesOfTheSameModel) {
     EXPECT_EQ(to.norm_offset, 0.0f);
     EXPECT_TRUE(SameBits(Numbers(*written, to), Numbers(*source, source->tensors()[i]))) << to.name;
   }
+}
+
+TEST_F(ConvertTest, KeepsStopTokensBesideTheUsualTwo) {
+  testing::Release release = testing::SmallRelease();
+  const auto stops = [&](const char* listed) -> std::vector<int32_t> {
+    release.files["generation_config.json"] =
+        absl::StrFormat(R"({"eos_token_id": %s})", std::string(listed));
+    TemporaryFolder folder;
+    release.Write(folder);
+    const auto source = OpenModelSource(folder.path());
+    EXPECT_OK(source.status());
+    const auto written = Convert(**source, "bf16", {.overwrite = true});
+    EXPECT_OK(written.status());
+    return written.ok() ? (*written)->config().stop_token_ids : std::vector<int32_t>();
+  };
+  EXPECT_THAT(stops("5"), ElementsAre(1, 5)) << "<eos> and <end_of_turn> whatever the list";
+  EXPECT_THAT(stops("[1, 5, 9]"), ElementsAre(1, 9, 5));
 }
 
 TEST_F(ConvertTest, ANumberThatDoesNotFitIsNamedWithItsTensorAndAWayOut) {

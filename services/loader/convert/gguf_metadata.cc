@@ -50,7 +50,8 @@ void AddConfig(const ModelConfig& config, GgufHeaderWriter& header) {
   }
 }
 
-// The end of sequence and, beside it, the end of turn.
+// The end of sequence and, beside it, the end of turn.  Readers know <eos> and <end_of_turn> without
+// a key, so another stop token takes the place of <end_of_turn>.
 absl::Status AddStopTokens(const ModelSource& source, GgufHeaderWriter& header) {
   std::vector<int32_t> stops = source.config().stop_token_ids;
   const Vocabulary& vocabulary = source.vocabulary();
@@ -69,10 +70,10 @@ absl::Status AddStopTokens(const ModelSource& source, GgufHeaderWriter& header) 
   std::optional<uint32_t> eot = take(FindPiece(vocabulary, "<end_of_turn>"));
   std::optional<uint32_t> eos = take(FindPiece(vocabulary, "<eos>"));
   if (!eos.has_value()) eos = take(first());
-  if (!eot.has_value()) eot = take(first());
+  if (!eot.has_value() || !stops.empty()) eot = take(first());
   if (!stops.empty()) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("stop tokens %s: a GGUF file holds two",
+        absl::StrFormat("stop tokens %s: a GGUF file holds <eos>, <end_of_turn> and another",
                         absl::StrJoin(source.config().stop_token_ids, ", ")));
   }
   if (eos.has_value()) header.AddU32("tokenizer.ggml.eos_token_id", *eos);

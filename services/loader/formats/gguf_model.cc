@@ -211,15 +211,12 @@ absl::Status ReadSpecialTokens(const GgufHeader& header, OpenedModel& model) {
     model.config.bos_token_id = FindPiece(model.vocabulary, "<bos>").value_or(-1);
   }
   StopTokens stops;
-  TANDEM_ASSIGN_OR_RETURN(const auto eos, token("tokenizer.ggml.eos_token_id"));
-  if (eos.has_value()) {
-    stops.Add(static_cast<int32_t>(*eos));
-  } else {
-    stops.AddPiece(model.vocabulary, "<eos>");
+  for (const std::string_view key :
+       {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id"}) {
+    TANDEM_ASSIGN_OR_RETURN(const auto id, token(key));
+    if (id.has_value()) stops.Add(static_cast<int32_t>(*id));
   }
-  TANDEM_ASSIGN_OR_RETURN(const auto eot, token("tokenizer.ggml.eot_token_id"));
-  if (eot.has_value()) stops.Add(static_cast<int32_t>(*eot));
-  stops.AddPiece(model.vocabulary, "<end_of_turn>");
+  stops.AddGemmas(model.vocabulary);
   model.config.stop_token_ids = stops.ids();
   return absl::OkStatus();
 }

@@ -101,9 +101,12 @@ TEST(GgufModelTest, StopTokensComeFromKeysAndFromPieces) {
   ASSERT_OK_AND_ASSIGN(const OpenedModel by_piece, Interpret(builder));
   EXPECT_EQ(by_piece.config.stop_token_ids, (std::vector<int32_t>{1, 5}));
   builder.SetU32("tokenizer.ggml.eos_token_id", 5);
+  // <eos> stays a stop token in files whose end of sequence is <end_of_turn>.
+  ASSERT_OK_AND_ASSIGN(const OpenedModel end_of_turn, Interpret(builder));
+  EXPECT_EQ(end_of_turn.config.stop_token_ids, (std::vector<int32_t>{5, 1}));
   builder.SetU32("tokenizer.ggml.eot_token_id", 9);
   ASSERT_OK_AND_ASSIGN(const OpenedModel by_key, Interpret(builder));
-  EXPECT_EQ(by_key.config.stop_token_ids, (std::vector<int32_t>{5, 9}));
+  EXPECT_EQ(by_key.config.stop_token_ids, (std::vector<int32_t>{5, 9, 1}));
 }
 
 TEST(GgufModelTest, TokenIdsOutOfRangeAreRefused) {

@@ -9,7 +9,7 @@
 namespace tandem::loader {
 
 struct ReleaseConfig {
-  ModelConfig model;  // stop_token_ids: those that the files list, without <end_of_turn>'s
+  ModelConfig model;  // stop_token_ids: only those that the files list
   bool tied = true;   // the output matrix is the embedding
   SamplingDefaults sampling;
 };

@@ -77,7 +77,7 @@ class ReleaseReader {
     model_.chat_template = std::move(tokenizer->chat_template);
     StopTokens stops;
     for (const int32_t id : model_.config.stop_token_ids) stops.Add(id);
-    stops.AddPiece(model_.vocabulary, "<end_of_turn>");
+    stops.AddGemmas(model_.vocabulary);
     model_.config.stop_token_ids = stops.ids();
     return absl::OkStatus();
   }

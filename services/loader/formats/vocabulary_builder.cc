@@ -95,9 +95,11 @@ void StopTokens::Add(int32_t id) {
   if (std::find(ids_.begin(), ids_.end(), id) == ids_.end()) ids_.push_back(id);
 }
 
-void StopTokens::AddPiece(const Vocabulary& vocabulary, std::string_view piece) {
-  const std::optional<int32_t> id = FindPiece(vocabulary, piece);
-  if (id.has_value()) Add(*id);
+void StopTokens::AddGemmas(const Vocabulary& vocabulary) {
+  for (const std::string_view piece : {"<eos>", "<end_of_turn>"}) {
+    const std::optional<int32_t> id = FindPiece(vocabulary, piece);
+    if (id.has_value()) Add(*id);
+  }
 }
 
 }  // namespace tandem::loader

@@ -45,7 +45,9 @@ std::optional<int32_t> FindPiece(const Vocabulary& vocabulary, std::string_view 
 class StopTokens {
  public:
   void Add(int32_t id);
-  void AddPiece(const Vocabulary& vocabulary, std::string_view piece);
+  // <eos> and <end_of_turn>, as in the configuration of Gemma 3's releases.  Some files list only one
+  // of them, and the model may generate either.
+  void AddGemmas(const Vocabulary& vocabulary);
   const std::vector<int32_t>& ids() const { return ids_; }
 
  private:
