@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_format.h"
 #include "services/common/base/exit_codes.h"
+#include "services/common/base/logging.h"
 #include "services/common/base/status_macros.h"
 #include "services/common/pull/model_store.h"
 #include "services/common/rpc/worker_absence.h"
@@ -228,6 +229,20 @@ absl::StatusOr<bool> PrepareNpuWorker(const ClusterOptions& options) {
   return false;
 }
 
+// Tells the gateway of an NPU worker that died before it could leave a note itself.
+void NoteNpuGivenUp(const std::string& target, const std::string& reason) {
+  WorkerAbsence absence{.kind = "npu", .name = "npu0", .reason = reason};
+  std::error_code error;
+  for (fs::directory_iterator it("/dev/accel", error), end; !error && it != end;
+       it.increment(error)) {
+    absence.device_present |= it->path().filename().string().starts_with("accel");
+  }
+  const absl::Status written = WriteAbsence(target, absence);
+  if (written.ok()) return;
+  LogWarning("the gateway will take the NPU worker for lost",
+             {{"reason", std::string(written.message())}});
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<std::string>> ListedGpus(const std::string& listed) {
@@ -297,6 +312,9 @@ absl::StatusOr<std::vector<ServiceSpec>> PlanCluster(const ClusterOptions& optio
     if (NpuIsOptional(options.npu)) {
       // With wrong answers it is a fault, but not the end of the cluster.
       services.back().final_exit_codes = {kExitNothingToDo, kExitWrongAnswers};
+      services.back().give_up = [target = Socket(options, "npu")](const std::string& reason) {
+        NoteNpuGivenUp(target, reason);
+      };
     }
   }
   services.push_back(Gateway(options, model, draft.name));

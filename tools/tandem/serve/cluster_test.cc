@@ -167,6 +167,14 @@ TEST_F(ClusterTest, OnlyAnOptionalNpuMayBeMissing) {
       EXPECT_EQ((*services)[2].final_exit_codes.contains(code), optional) << code;
     }
     EXPECT_TRUE((*services)[2].fatal_exit_codes.contains(kExitWrongAnswers)) << "never silent";
+    EXPECT_EQ(static_cast<bool>((*services)[2].give_up), optional);
+    for (const size_t other : {0, 1, 3}) EXPECT_FALSE((*services)[other].give_up);
+    if (!optional) continue;
+    (*services)[2].give_up("libxrt.so.2 is missing");
+    const auto absence = ReadAbsence("unix:" + options_.runtime_dir + "/npu.sock");
+    ASSERT_TRUE(absence.has_value());
+    EXPECT_EQ(absence->kind, "npu");
+    EXPECT_EQ(absence->reason, "libxrt.so.2 is missing");
   }
 }
 

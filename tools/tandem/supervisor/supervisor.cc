@@ -75,6 +75,10 @@ Supervisor::~Supervisor() {
 absl::Status Supervisor::Start() {
   for (Service& service : services_) {
     if (absl::Status status = StartService(service); !status.ok()) {
+      if (service.spec.give_up) {
+        GiveUp(service, std::string(status.message()));
+        continue;
+      }
       Drain().IgnoreError();
       return status;
     }
@@ -107,11 +111,17 @@ void Supervisor::ReapAll(bool draining) {
     while (service.ends.back() - service.ends.front() > options_.crash_window) {
       service.ends.pop_front();
     }
-    if (EndsAll(service, *end)) {
-      service.state.finished = true;
-      fatal_.Update(absl::FailedPreconditionError(
+    service.worked |= service.ends.back() - service.started >= options_.steady_after;
+    if (CannotRun(service, *end)) {
+      const std::string reason =
           absl::StrFormat("%s cannot run: %s (%s)", service.state.name,
-                          LogReason(LastLine(service)), service.state.last_end)));
+                          LogReason(LastLine(service)), service.state.last_end);
+      if (service.spec.give_up) {
+        GiveUp(service, reason);
+      } else {
+        service.state.finished = true;
+        fatal_.Update(absl::FailedPreconditionError(reason));
+      }
       continue;
     }
     ScheduleRestart(service, *end);
@@ -130,10 +140,18 @@ void Supervisor::LogFinal(const Service& service, const ProcessEnd& end) {
             {"log", service.spec.process.log_path}});
 }
 
-bool Supervisor::EndsAll(const Service& service, const ProcessEnd& end) const {
-  if (ready_) return false;
+bool Supervisor::CannotRun(const Service& service, const ProcessEnd& end) const {
+  if (service.spec.give_up ? service.worked : ready_.load()) return false;
   if (static_cast<int>(service.ends.size()) >= options_.crash_limit) return true;
   return !end.signalled && service.spec.fatal_exit_codes.contains(end.code);
+}
+
+void Supervisor::GiveUp(Service& service, const std::string& reason) {
+  service.state.finished = true;
+  LogError(
+      "service cannot run, and is not started again; the others go on without it",
+      {{"name", service.state.name}, {"reason", reason}, {"log", service.spec.process.log_path}});
+  service.spec.give_up(reason);
 }
 
 std::string Supervisor::LastLine(const Service& service) {

@@ -8,6 +8,9 @@
 // stop everything: what never worked is not tried for ever.  A code in both is a fault, logged as an
 // error, that the others do without; one in `final_exit_codes` alone: nothing to do here.
 //
+// A service with `give_up` never stops the others.  Until it has run for `steady_after`, before or
+// after MarkReady, a fatal exit code or an open circuit means that it is left alone.
+//
 // What services print goes to rotated files (log_collector.h).
 #pragma once
 
@@ -36,6 +39,9 @@ struct ServiceSpec {
   ProcessSpec process;
   std::set<int> final_exit_codes;
   std::set<int> fatal_exit_codes;
+  // For a service that the others can do without: called once, with the reason, when it is left alone
+  // after a fatal exit code, an open circuit or a failed start.
+  std::function<void(const std::string& reason)> give_up;
   // Services are stopped in descending order, those of one rank together.
   int stop_rank = 0;
   absl::Duration stop_grace = absl::Seconds(5);  // then SIGKILL
@@ -64,14 +70,16 @@ class Supervisor {
                                                             SupervisorOptions options);
   ~Supervisor();
 
-  // Starts every service.  The first that cannot be started stops the others and is the error.
+  // Starts every service.  The first that cannot be started, and has no `give_up`, stops the others
+  // and is the error.
   absl::Status Start();
   // Watches until a signal or RequestStop, then drains.  OK when every service ended by itself
   // within its grace, DEADLINE_EXCEEDED naming those that had to be killed, FAILED_PRECONDITION
   // with the last line of its log when a service cannot run.
   absl::Status Run();
   void RequestStop();
-  // The services work together: from now on each is started again however it ends.
+  // The services work together: from now on each is started again however it ends, except those
+  // with `give_up` that have never worked.
   void MarkReady() { ready_ = true; }
   LogCollector& logs() { return *logs_; }
 
@@ -79,7 +87,7 @@ class Supervisor {
     std::string name;
     pid_t pid = 0;  // 0: not running
     int restarts = 0;
-    bool finished = false;  // ended with a final exit code
+    bool finished = false;  // ended and is not started again
     std::string last_end;
   };
   // Thread-compatible with Run (call from the same thread, or after it).
@@ -94,14 +102,16 @@ class Supervisor {
     absl::Time started;
     absl::Time next_start = absl::InfiniteFuture();
     absl::Duration delay;
+    bool worked = false;  // ran for steady_after
     std::deque<absl::Time> ends;
   };
 
   Supervisor(std::vector<ServiceSpec> services, SupervisorOptions options);
   absl::Status StartService(Service& service);
   void ReapAll(bool draining);
-  // Whether it is the end of everything.
-  bool EndsAll(const Service& service, const ProcessEnd& end) const;
+  // Whether it is not to be started again: the end of everything, or of a service with `give_up`.
+  bool CannotRun(const Service& service, const ProcessEnd& end) const;
+  void GiveUp(Service& service, const std::string& reason);
   void ScheduleRestart(Service& service, const ProcessEnd& end);
   // Of a service that is left alone.
   void LogFinal(const Service& service, const ProcessEnd& end);

@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -110,6 +111,60 @@ TEST_F(SupervisorTest, GoesOnWithoutAServiceWhoseFatalExitCodeIsFinalAndSaysWhy)
   EXPECT_EQ(Read("starts"), "x\n");
   EXPECT_THAT(Read("serve.log"), testing::HasSubstr("cannot run, and is not started again"));
   EXPECT_THAT(Read("serve.log"), testing::HasSubstr("answers are wrong"));
+}
+
+TEST_F(SupervisorTest, GivesUpAServiceThatTheOthersCanDoWithout) {
+  options_.crash_limit = 3;
+  std::vector<std::string> reasons;
+  std::atomic<int> num_given_up = 0;
+  const auto give_up = [&](const std::string& reason) {
+    reasons.push_back(reason);
+    ++num_given_up;
+  };
+  for (const bool ready : {false, true}) {
+    reasons.clear();
+    num_given_up = 0;
+    std::filesystem::remove(dir_ / "loops");
+    ServiceSpec unlinked = Shell("unlinked", "echo libxrt.so.2 is missing >&2; exit 127");
+    unlinked.fatal_exit_codes = {126, 127};
+    unlinked.give_up = give_up;
+    ServiceSpec loop = Shell("loop", "echo x >> $DIR/loops; echo it crashed >&2; exit 1");
+    loop.give_up = give_up;
+    ServiceSpec gone = Shell("gone", "");
+    gone.process.argv = {"/nonexistent/tandem-npu-worker"};
+    gone.give_up = give_up;
+    auto supervisor =
+        Supervisor::Create({gone, unlinked, loop, Shell("other", "exec sleep 60")}, options_);
+    ASSERT_TRUE(supervisor.ok());
+    if (ready) (*supervisor)->MarkReady();
+    ASSERT_TRUE((*supervisor)->Start().ok());
+    const absl::Status end = RunUntil(**supervisor, [&] { return num_given_up == 3; });
+    EXPECT_TRUE(end.ok()) << end;
+    EXPECT_EQ(Read("loops"), "x\nx\nx\n");
+    EXPECT_THAT(reasons, testing::UnorderedElementsAre(
+                             testing::HasSubstr("cannot execute /nonexistent/tandem-npu-worker"),
+                             "unlinked cannot run: libxrt.so.2 is missing (exit code 127)",
+                             "loop cannot run: it crashed (exit code 1)"));
+    const auto states = (*supervisor)->States();
+    for (size_t i = 0; i < 3; ++i) EXPECT_TRUE(states[i].finished) << states[i].name;
+    EXPECT_FALSE(states[3].finished);
+  }
+}
+
+TEST_F(SupervisorTest, AServiceThatTheOthersCanDoWithoutIsStartedAgainOnceItHasWorked) {
+  options_.steady_after = absl::Milliseconds(50);
+  bool given_up = false;
+  ServiceSpec spec = Shell("device",
+                           "echo x >> $DIR/starts; [ $(wc -l < $DIR/starts) -gt 1 ] && "
+                           "exec sleep 60; sleep 0.2; exit 4");
+  spec.fatal_exit_codes = {4};
+  spec.give_up = [&given_up](const std::string&) { given_up = true; };
+  auto supervisor = Supervisor::Create({spec}, options_);
+  ASSERT_TRUE(supervisor.ok());
+  ASSERT_TRUE((*supervisor)->Start().ok());
+  EXPECT_TRUE(RunUntil(**supervisor, [&] { return Read("starts") == "x\nx\n"; }).ok());
+  EXPECT_EQ(Read("starts"), "x\nx\n");
+  EXPECT_FALSE(given_up);
 }
 
 TEST_F(SupervisorTest, StopsEverythingAtAFatalExitCodeAndSaysWhatTheLogSays) {
