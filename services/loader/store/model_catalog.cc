@@ -34,6 +34,25 @@ bool IsInside(const fs::path& path, const fs::path& root) {
   return root_end == root.end();
 }
 
+bool IsInsideAny(const fs::path& path, const std::vector<std::string>& roots) {
+  return std::any_of(roots.begin(), roots.end(),
+                     [&path](const std::string& root) { return IsInside(path, root); });
+}
+
+// What to open for a file under a root that leads to `canonical`: that, or the link itself where its
+// name alone tells that it is a GGUF file.  In the hub's cache FILE.gguf is a link to blobs/HASH, and
+// the vision encoder lies beside the link.
+fs::path PathToOpen(const fs::path& file, const fs::path& canonical,
+                    const std::vector<std::string>& roots) {
+  std::error_code error;
+  if (file.extension() != ".gguf" || canonical.extension() == ".gguf" ||
+      !fs::is_regular_file(canonical, error)) {
+    return canonical;
+  }
+  const fs::path folder = fs::canonical(file.parent_path(), error);
+  return !error && IsInsideAny(folder, roots) ? folder / file.filename() : canonical;
+}
+
 uint64_t SizeOf(const fs::path& path) {
   std::error_code error;
   const uint64_t bytes = fs::file_size(path, error);
@@ -125,13 +144,14 @@ absl::StatusOr<ModelFile> ModelCatalog::Resolve(std::string_view name) const {
     for (const char* suffix : {"", ".gguf"}) {
       const std::string candidate = std::string(name) + suffix;
       std::error_code error;
-      const fs::path path = fs::canonical(fs::path(root) / candidate, error);
+      const fs::path link = fs::path(root) / candidate;
+      const fs::path path = fs::canonical(link, error);
       if (error) continue;
-      if (!IsInside(path, root)) {
-        return absl::PermissionDeniedError(
-            absl::StrFormat("model '%s' is a link out of its root '%s'", candidate, root));
+      if (!IsInsideAny(path, roots_)) {
+        return absl::PermissionDeniedError(absl::StrFormat(
+            "model '%s' is a link out of its root '%s', and into no other", candidate, root));
       }
-      auto file = Classify(candidate, path);
+      auto file = Classify(candidate, PathToOpen(link, path, roots_));
       if (!file.has_value()) continue;
       const auto vision = vision_.find(WithoutSuffix(candidate));
       if (vision != vision_.end()) file->vision = vision->second;
@@ -188,8 +208,8 @@ std::vector<ModelFile> ModelCatalog::List() const {
       if (it.depth() + 1 >= static_cast<int>(kMaxComponents)) it.disable_recursion_pending();
       std::error_code unreadable;
       const fs::path path = fs::canonical(it->path(), unreadable);
-      if (unreadable || !IsInside(path, root) || !CheckName(name).ok()) continue;
-      if (auto file = Classify(name, path)) {
+      if (unreadable || !IsInsideAny(path, roots_) || !CheckName(name).ok()) continue;
+      if (auto file = Classify(name, PathToOpen(it->path(), path, roots_))) {
         it.disable_recursion_pending();
         found.try_emplace(name, *std::move(file));
       }

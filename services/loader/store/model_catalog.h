@@ -14,8 +14,10 @@
 namespace tandem::loader {
 
 struct ModelFile {
-  std::string name;    // relative to its root: "gemma-3-1b-it", "quants/demo.Q8_0.gguf"
-  std::string path;    // canonical; of a synthetic model its name
+  std::string name;  // relative to its root: "gemma-3-1b-it", "quants/demo.Q8_0.gguf"
+  // Canonical, but for a link FILE.gguf to a file without that suffix: the link, in its canonical
+  // folder.  Of a synthetic model its name.
+  std::string path;
   std::string format;  // "gguf", "safetensors" or "synthetic", judged by names alone
   uint64_t file_bytes = 0;
   // Its vision encoder, as OpenSeeingModel takes it.
@@ -36,8 +38,8 @@ class ModelCatalog {
 
   // The model of a name, from the first root that has it; ".gguf" may be left out.  Synthetic names
   // (synthetic/synthetic_spec.h) are under no root, and not checked further here.  Links are
-  // followed as long as they stay inside the root: PERMISSION_DENIED otherwise.  NOT_FOUND names
-  // the roots that were searched.
+  // followed if they lead into a root: PERMISSION_DENIED otherwise.  NOT_FOUND names the roots that
+  // were searched.
   absl::StatusOr<ModelFile> Resolve(std::string_view name) const;
 
   // Names, sizes and modification times of the files of a model that Resolve gave, its vision

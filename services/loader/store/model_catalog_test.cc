@@ -1,5 +1,6 @@
 #include "services/loader/store/model_catalog.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -72,7 +73,7 @@ TEST_F(ModelCatalogTest, SyntheticModelsAreUnderNoRoot) {
   EXPECT_EQ(file->format, "synthetic");
 }
 
-TEST_F(ModelCatalogTest, LinksAreFollowedInsideTheRootAlone) {
+TEST_F(ModelCatalogTest, LinksAreFollowedIntoRootsAlone) {
   fs::create_symlink("model.gguf", directory_ / "first/alias.gguf");
   fs::create_symlink(directory_ / "outside/secret.gguf", directory_ / "first/escape.gguf");
   fs::create_symlink(directory_ / "outside", directory_ / "first/way-out");
@@ -84,6 +85,41 @@ TEST_F(ModelCatalogTest, LinksAreFollowedInsideTheRootAlone) {
   for (const ModelFile& file : catalog_->List()) {
     EXPECT_EQ(file.path.find("secret"), std::string::npos) << file.name;
   }
+}
+
+// As `hf download` leaves a model: snapshots/REV/FILE.gguf -> ../../blobs/HASH.
+TEST_F(ModelCatalogTest, AFileOfTheHubsCacheIsKnownByItsLink) {
+  Write("hub/repo/blobs/0123abcd", "55555");
+  Write("hub/repo/blobs/4567cdef", "x");
+  fs::create_directories(directory_ / "hub/repo/snapshots/rev");
+  const fs::path link = directory_ / "hub/repo/snapshots/rev/model-Q8_0.gguf";
+  fs::create_symlink("../../blobs/0123abcd", link);
+  fs::create_symlink("../../blobs/4567cdef", link.parent_path() / "mmproj-F16.gguf");
+  // As `tandem serve` gives the roots: the link's folder and its target's.
+  const auto served =
+      ModelCatalog::Create({link.parent_path().string(), (directory_ / "hub/repo/blobs").string()});
+  ASSERT_TRUE(served.ok()) << served.status();
+  auto file = served->Resolve("model-Q8_0");
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_EQ(file->name, "model-Q8_0.gguf");
+  EXPECT_EQ(file->path, link.string());
+  EXPECT_EQ(file->format, "gguf");
+  EXPECT_EQ(file->file_bytes, 5u);
+  EXPECT_EQ(served->Resolve("0123abcd").status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(ModelCatalog::FileStamp(*file).value(), ::testing::HasSubstr("mmproj-F16.gguf 1 "));
+  // The whole cache as the root.
+  const auto whole = ModelCatalog::Create({(directory_ / "hub").string()});
+  ASSERT_TRUE(whole.ok()) << whole.status();
+  file = whole->Resolve("repo/snapshots/rev/model-Q8_0.gguf");
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_EQ(file->path, link.string());
+  ASSERT_EQ(whole->List().size(), 2u);
+  EXPECT_EQ(whole->List()[1].path, link.parent_path() / "model-Q8_0.gguf");
+  // Without a root for the target the link leads out.
+  const auto snapshot = ModelCatalog::Create({link.parent_path().string()});
+  ASSERT_TRUE(snapshot.ok()) << snapshot.status();
+  EXPECT_EQ(snapshot->Resolve("model-Q8_0").status().code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_TRUE(snapshot->List().empty());
 }
 
 TEST_F(ModelCatalogTest, ARootWhoseNameBeginsLikeAnothersIsNotInsideIt) {

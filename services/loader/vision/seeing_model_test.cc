@@ -110,6 +110,20 @@ TEST_F(SeeingModelTest, AnEncoderThatCannotBeUsedIsLeftOutWithAWarning) {
   ExpectLeftOut("another model's");
 }
 
+// snapshots/REV/FILE.gguf -> ../../blobs/HASH: both files' targets lie in one folder.
+TEST_F(SeeingModelTest, TheEncoderBesideALinkOfADownloadCacheIsFound) {
+  const TemporaryFolder cache;
+  cache.Write("blobs/0123", SmallGguf().Build());
+  cache.Write("blobs/4567", SmallMmproj().Build());
+  const std::string snapshot = cache.path() + "/snapshots/rev";
+  std::filesystem::create_directories(snapshot);
+  std::filesystem::create_symlink("../../blobs/0123", snapshot + "/small.gguf");
+  std::filesystem::create_symlink("../../blobs/4567", snapshot + "/mmproj-F16.gguf");
+  ASSERT_OK_AND_ASSIGN(const auto source, OpenSeeingModel(snapshot + "/small.gguf"));
+  EXPECT_EQ(source->config().vision, SmallVisionConfig());
+  EXPECT_THAT(source->warnings(), IsEmpty());
+}
+
 TEST_F(SeeingModelTest, ALinkOutOfTheFolderIsNotFollowed) {
   const TemporaryFolder elsewhere;
   const std::string target = elsewhere.Write("secret.mmproj.gguf", SmallMmproj().Build());

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <string>
 
 #include "nlohmann/json.hpp"
@@ -48,6 +49,18 @@ TEST(InspectTest, PrintsTheEncoderBesideAModel) {
   const auto json = nlohmann::json::parse(InspectModel({"--json", model}));
   EXPECT_EQ(json.at("vision").at("path"), mmproj);
   EXPECT_EQ(json.at("vision").at("config").at("text_hidden_dim"), 8);
+}
+
+TEST(InspectTest, PrintsTheEncoderBesideALinkOfADownloadCache) {
+  const TemporaryFolder cache;
+  cache.Write("blobs/0123", SmallGguf().Build());
+  cache.Write("blobs/4567", SmallMmproj().Build());
+  const std::string snapshot = cache.path() + "/snapshots/rev/";
+  std::filesystem::create_directories(snapshot);
+  std::filesystem::create_symlink("../../blobs/0123", snapshot + "small.gguf");
+  std::filesystem::create_symlink("../../blobs/4567", snapshot + "mmproj-F16.gguf");
+  EXPECT_THAT(InspectModel({snapshot + "small.gguf"}),
+              HasSubstr("Vision encoder\n  file     " + snapshot + "mmproj-F16.gguf"));
 }
 
 TEST(InspectTest, PrintsTheEncoderOfAFolder) {

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <filesystem>
 #include <iterator>
+#include <set>
 #include <sstream>
 #include <system_error>
 
@@ -80,6 +81,24 @@ NpuPolicy NpuWorkerPolicy(const ClusterOptions& options) {
   if (options.npu != NpuPolicy::kOff || options.draft.empty()) return options.npu;
   if (options.draft_device == "npu") return NpuPolicy::kRequire;
   return options.draft_device == "emulate" ? NpuPolicy::kEmulate : NpuPolicy::kOff;
+}
+
+// Where links from `file` lead, up to the last name of a GGUF file; canonical if the last file has
+// such a name, and for folders.
+fs::path FollowLinks(const fs::path& file, std::error_code& error) {
+  const fs::path target = fs::canonical(file, error);
+  if (error || target.extension() == ".gguf" || !fs::is_regular_file(target, error)) return target;
+  fs::path named = file;
+  // canonical() succeeded, so the links have an end.
+  while (fs::is_symlink(named, error)) {
+    const fs::path next = named.parent_path() / fs::read_symlink(named, error);
+    if (error) return target;
+    if (next.extension() != ".gguf") break;
+    named = next;
+  }
+  if (named.extension() != ".gguf") return target;
+  const fs::path folder = named.parent_path();
+  return fs::canonical(folder.empty() ? "." : folder, error) / named.filename();
 }
 
 // The loader looks for a name in the folders in order, so the draft's must not be in the model's.
@@ -191,12 +210,17 @@ absl::StatusOr<ModelPlace> FindModel(const std::string& model) {
   }
   TANDEM_ASSIGN_OR_RETURN(const std::string file, pull::PathOrPulled(model));
   std::error_code error;
-  const fs::path path = fs::canonical(file, error);
+  const fs::path path = FollowLinks(file, error);
+  const fs::path target = error ? fs::path() : fs::canonical(path, error);
   if (error) {
     return absl::NotFoundError(absl::StrFormat("model %s: %s", model, error.message()));
   }
-  return ModelPlace{path.parent_path().string(), path.filename().string(),
-                    file == model ? "" : model};
+  ModelPlace place{path.parent_path().string(), path.filename().string(),
+                   file == model ? "" : model};
+  if (target.parent_path() != path.parent_path()) {
+    place.target_root = target.parent_path().string();
+  }
+  return place;
 }
 
 absl::StatusOr<std::string> FindMmproj(const std::string& mmproj) {
@@ -288,8 +312,11 @@ absl::StatusOr<std::vector<ServiceSpec>> PlanCluster(const ClusterOptions& optio
   std::vector<ServiceSpec> services;
   std::vector<std::string> loading = {"--listen", Socket(options, "loader"), "--root",
                                       model.root.empty() ? options.runtime_dir : model.root};
-  if (!draft.root.empty() && draft.root != model.root) {
-    loading.insert(loading.end(), {"--root", draft.root});
+  std::set<std::string> roots = {model.root};
+  for (const std::string& root : {model.target_root, draft.root, draft.target_root}) {
+    if (!root.empty() && roots.insert(root).second) {
+      loading.insert(loading.end(), {"--root", root});
+    }
   }
   if (!options.mmproj.empty()) {
     TANDEM_ASSIGN_OR_RETURN(const std::string mmproj, FindMmproj(options.mmproj));

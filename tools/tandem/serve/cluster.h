@@ -75,9 +75,12 @@ std::string GatewayTarget(const ClusterOptions& options);
 struct ModelPlace {
   std::string root;  // empty: a synthetic model without a file
   std::string name;
-  std::string alias;  // its name when pulled, for clients; may be empty
+  std::string alias;             // its name when pulled, for clients; may be empty
+  std::string target_root = {};  // of the file that the name, a link, leads to; empty: of `root`
 };
-// `model`: a path, a synthetic name, or the name of a pulled model (docs/models.md).
+// `model`: a path, a synthetic name, or the name of a pulled model (docs/models.md).  Links are
+// followed up to the last name that ends with ".gguf": in the hub's cache FILE.gguf is a link to
+// blobs/HASH.
 // INVALID_ARGUMENT: a wrong name; NOT_FOUND: no such model.
 absl::StatusOr<ModelPlace> FindModel(const std::string& model);
 

@@ -99,6 +99,35 @@ TEST_F(ClusterTest, ADraftModelIsLoadedFromItsOwnFolder) {
                                      "--speculate", "lookup,draft"}));
 }
 
+// What `hf download REPO FILE.gguf` prints is a link in its cache.
+TEST_F(ClusterTest, AFileOfTheHubsCacheKeepsTheNameOfItsLink) {
+  const std::filesystem::path snapshot = dir_ / "hub/snapshots/rev";
+  std::filesystem::create_directories(snapshot);
+  std::filesystem::create_directories(dir_ / "hub/blobs");
+  std::ofstream(dir_ / "hub/blobs/0123abcd") << "x";
+  std::filesystem::create_symlink("../../blobs/0123abcd", snapshot / "model-Q8_0.gguf");
+  std::filesystem::create_symlink(snapshot / "model-Q8_0.gguf", dir_ / "mine.gguf");
+  for (const std::filesystem::path& path : {snapshot / "model-Q8_0.gguf", dir_ / "mine.gguf"}) {
+    options_.model = path;
+    const auto services = PlanCluster(options_);
+    ASSERT_TRUE(services.ok()) << services.status();
+    EXPECT_THAT(services->back().process.argv,
+                testing::IsSupersetOf({"--model", "model-Q8_0.gguf"}));
+    const auto& loader = services->front().process.argv;
+    const auto root = std::find(loader.begin(), loader.end(), "--root");
+    ASSERT_GE(loader.end() - root, 4);
+    EXPECT_EQ(root[1], snapshot.string()) << "where its mmproj file lies";
+    EXPECT_EQ(root[2], "--root");
+    EXPECT_EQ(root[3], (dir_ / "hub/blobs").string());
+  }
+  // A link to a file with a name of its own: as before, that name.
+  std::filesystem::create_symlink("m.gguf", dir_ / "current.gguf");
+  const auto place = FindModel(dir_ / "current.gguf");
+  ASSERT_TRUE(place.ok()) << place.status();
+  EXPECT_EQ(place->name, "m.gguf");
+  EXPECT_EQ(place->target_root, "");
+}
+
 TEST_F(ClusterTest, TheLoaderIsToldOfAVisionEncoderElsewhere) {
   std::filesystem::create_directories(dir_ / "vision");
   const std::filesystem::path file = dir_ / "vision" / "eyes.gguf";
