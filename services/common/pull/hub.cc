@@ -229,7 +229,15 @@ absl::StatusOr<std::string> ChooseFile(const std::vector<std::string>& files,
                                         absl::StrJoin(found, ", ")));
   }
   if (files.size() == 1) return files[0];
-  for (const char* type : {"Q4_0", "Q4_K_M", "Q8_0"}) {
+  // Q4_0 is the best choice where the weights were trained for it.  Elsewhere it comes last: files made
+  // with an importance matrix have tensors of Q4_1 under that name, which the loader does not read.
+  const auto is_qat = [&repository](const std::string& file) {
+    return absl::AsciiStrToLower(repository + "/" + file).find("qat") != std::string::npos;
+  };
+  auto trained = with("Q4_0");
+  std::erase_if(trained, [&is_qat](const std::string& file) { return !is_qat(file); });
+  if (trained.size() == 1) return trained[0];
+  for (const char* type : {"Q4_K_M", "Q8_0", "Q4_0"}) {
     if (const auto found = with(type); found.size() == 1) return found[0];
   }
   return absl::InvalidArgumentError(absl::StrFormat(

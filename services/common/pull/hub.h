@@ -50,7 +50,7 @@ class Hub {
   // Resolve.
   absl::StatusOr<std::vector<ListedFile>> List(const HubFile& repository) const;
   // `file` with its `file` chosen: as it is where it names a file; by its quantisation; or, where
-  // it is empty, the only model file, or the one with Q4_0, Q4_K_M or Q8_0, the first of these.
+  // it is empty, the only model file, or the first of: Q4_0 where a name says QAT, Q4_K_M, Q8_0, Q4_0.
   // NOT_FOUND and INVALID_ARGUMENT list what there is.
   absl::StatusOr<HubFile> Choose(const HubFile& file) const;
 

@@ -160,7 +160,12 @@ TEST(RedirectTest, NothingLeadsOutOfHttpsOrToAnotherScheme) {
 TEST(ChooseFileTest, ByQuantisationAndByDefault) {
   const std::vector<std::string> files = {"m-Q8_0.gguf", "m-Q4_K_M.gguf", "m-Q4_0.gguf",
                                           "m-f16.gguf"};
-  EXPECT_EQ(*ChooseFile(files, "", "o/r"), "m-Q4_0.gguf");
+  EXPECT_EQ(*ChooseFile(files, "", "o/r"), "m-Q4_K_M.gguf");
+  EXPECT_EQ(*ChooseFile(files, "", "o/r-QAT-GGUF"), "m-Q4_0.gguf");
+  EXPECT_EQ(*ChooseFile({"m-Q4_0.gguf", "m-qat-Q4_0.gguf", "m-Q4_K_M.gguf"}, "", "o/r"),
+            "m-qat-Q4_0.gguf");
+  EXPECT_EQ(*ChooseFile({"m-Q4_0.gguf", "m-Q8_0.gguf"}, "", "o/r"), "m-Q8_0.gguf");
+  EXPECT_EQ(*ChooseFile({"m-Q4_0.gguf", "m-f16.gguf"}, "", "o/r"), "m-Q4_0.gguf");
   EXPECT_EQ(*ChooseFile(files, "q8_0", "o/r"), "m-Q8_0.gguf");
   EXPECT_EQ(*ChooseFile({"only.gguf"}, "", "o/r"), "only.gguf");
   EXPECT_TRUE(absl::IsNotFound(ChooseFile(files, "Q5_0", "o/r").status()));

@@ -175,7 +175,7 @@ std::string FakeHub::ListFiles() {
   std::string list = R"([{"type": "file", "path": "README.md", "size": 5},
                          {"type": "file", "path": "../evil-Q4_0.gguf", "size": 7},
                          {"type": "file", "path": "../mmproj-f16.gguf", "size": 7},
-                         {"type": "file", "path": "model-Q8_0.gguf", "size": 9})";
+                         {"type": "file", "path": "model-f16.gguf", "size": 9})";
   const MutexLock lock(mutex_);
   for (const auto& [path, file] : files_) {
     list += absl::StrFormat(R"(,
