@@ -174,9 +174,8 @@ ServiceSpec Gateway(const ClusterOptions& options, const ModelPlace& model,
     arguments.emplace_back(flag);
     arguments.push_back(absl::StrFormat("%d", value));
   };
-  if (NpuWorkerPolicy(options) != NpuPolicy::kOff) {
-    arguments.insert(arguments.end(), {"--npu-worker", Socket(options, "npu")});
-  }
+  // With --npu off too: the gateway then reports the worker as absent, and so no alert waits for it.
+  arguments.insert(arguments.end(), {"--npu-worker", Socket(options, "npu")});
   arguments.insert(arguments.end(), options.host_arguments.begin(), options.host_arguments.end());
   if (options.out_on_npu) arguments.emplace_back("--out-on-npu");
   arguments.insert(arguments.end(),

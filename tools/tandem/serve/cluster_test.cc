@@ -261,6 +261,10 @@ TEST_F(ClusterTest, OffStartsNoNpuWorker) {
   const auto services = PlanCluster(options_);
   ASSERT_TRUE(services.ok());
   EXPECT_EQ(services->size(), 3u);
+  const std::vector<std::string>& gateway = services->back().process.argv;
+  const auto flag = std::find(gateway.begin(), gateway.end(), "--npu-worker");
+  ASSERT_GE(gateway.end() - flag, 2) << "the gateway reports it as absent";
+  EXPECT_EQ(flag[1], "unix:" + options_.runtime_dir + "/npu.sock");
 }
 
 TEST_F(ClusterTest, RefusesAMissingModelAndARuntimeDirectoryTooLongForSockets) {
