@@ -158,7 +158,7 @@ absl::StatusOr<bool> ClusterExecutor::BeginPlan(const Progress& progress) {
 }
 
 void ClusterExecutor::LetGo() {
-  file_watch_->Stop();
+  if (file_watch_ != nullptr) file_watch_->Stop();  // none before the first Build has succeeded
   exchange_.reset();
 }
 
