@@ -140,6 +140,29 @@ describe("the chat page", { skip: !browserPath }, () => {
       ["Token embedding to feed-forward of layer 2 1 2", "Query, key, value of layer 3 to output head 1 2"]);
   });
 
+  test("the strip counts from 0 what a new placement computes", async () => {
+    await open();
+    const spent = (before, now) => page.evaluate(async (statuses) => {
+      const { difference } = await import("/page/strip_words.js");
+      const [old, current] = statuses.map((segments, i) => ({ uptimeSeconds: i + 1, segments: segments.map(([index, worker, stages, calls]) => (
+        { ...(index > 0 && { index }), worker, stages, calls: String(calls), deviceSeconds: calls, roundTripSeconds: 2 * calls })) }));
+      return difference(current, old).segments.map(({ worker, calls, device, trip }) => `${worker} ${calls} ${device} ${trip}`);
+    }, [before, now]);
+    const whole = (calls, worker = "gpu0") => [0, worker, "Embed..Head", calls];
+    const split = (calls) => [[0, "gpu0", "Embed+Qkv(0)", calls], [1, "npu0", "Attend(0)", calls], [2, "gpu0", "Out(0)..Head", calls]];
+    assert.deepEqual(await spent([whole(50)], [whole(53)]), ["gpu0 3 3 6"]);
+    assert.deepEqual(await spent(split(50), [whole(3)]), ["gpu0 3 3 6"]);
+    assert.deepEqual(await spent([whole(50)], split(53)), ["gpu0 53 53 106", "npu0 53 53 106", "gpu0 53 53 106"]);
+    // The first segment stays as it was: its counters begin again all the same.
+    const other = [split(9)[0], [1, "gpu1", "Attend(0)", 9], split(9)[2]];
+    assert.deepEqual(await spent(split(5), other), ["gpu0 9 9 18", "gpu1 9 9 18", "gpu0 9 9 18"]);
+    // Away and back between two statuses.
+    assert.deepEqual(await spent([whole(50)], [whole(3)]), ["gpu0 3 3 6"]);
+    assert.deepEqual(await spent([whole(20), whole(50)], [whole(24), whole(53)]), ["gpu0 4 4 8", "gpu0 3 3 6"]);
+    // The replica before has left, and one has joined.
+    assert.deepEqual(await spent([whole(50), whole(20, "gpu1")], [whole(24, "gpu1"), whole(2, "gpu2")]), ["gpu1 4 4 8", "gpu2 2 2 4"]);
+  });
+
   test("an NPU that this machine does without is no device", async () => {
     await open();
     await page.route("**/tandem/v1/status", async (route) => {

@@ -39,17 +39,33 @@ export function stageWords(stages) {
   return capital(names.map((name) => kStages[name] ?? name).join(" + "));
 }
 
+const countersOf = (segment) => [segment.calls, segment.deviceSeconds, segment.roundTripSeconds].map(number);
+
+// The plans of a status: each replica's is a list of segments that begins at index 0.
+function plansOf(status) {
+  const plans = [];
+  for (const segment of status.segments ?? []) {
+    if (number(segment.index) === 0 || plans.length === 0) plans.push([]);
+    plans.at(-1).push(segment);
+  }
+  return plans;
+}
+
+// Whether `now` and `before` are the same plan with the same counters.  A new plan counts from 0.
+const goesOn = (now, before) => now.length === before.length && now.every((segment, i) => (
+  segment.worker === before[i].worker && segment.stages === before[i].stages &&
+  countersOf(segment).every((count, j) => count >= countersOf(before[i])[j])));
+
 // What the time between two statuses was spent on.
 export function difference(now, before) {
-  const segments = (now.segments ?? []).map((segment, i) => {
-    const old = before.segments?.[i] ?? {};
-    return {
-      worker: segment.worker,
-      stages: segment.stages,
-      calls: number(segment.calls) - number(old.calls),
-      device: number(segment.deviceSeconds) - number(old.deviceSeconds),
-      trip: number(segment.roundTripSeconds) - number(old.roundTripSeconds),
-    };
+  const plans = plansOf(before);
+  const segments = plansOf(now).flatMap((plan) => {
+    const place = plans.findIndex((other) => goesOn(plan, other));
+    const [old] = place >= 0 ? plans.splice(place, 1) : [[]];
+    return plan.map((segment, i) => {
+      const [calls, device, trip] = countersOf(segment).map((count, j) => count - (old[i] ? countersOf(old[i])[j] : 0));
+      return { worker: segment.worker, stages: segment.stages, calls, device, trip };
+    });
   });
   const seconds = number(now.uptimeSeconds) - number(before.uptimeSeconds);
   const per = (name) => (number(now.scheduler?.[name]) - number(before.scheduler?.[name])) / seconds;
