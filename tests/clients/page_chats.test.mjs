@@ -279,6 +279,29 @@ describe("chats", { skip: !browserPath }, () => {
     assert.deepEqual(await titles(), ["One", "Two"]);
   });
 
+  test("an import that the browser cannot save is a failure", async () => {
+    await page.click("#open-transfer");
+    const file = { format: "tandem.chats", version: 1, chats: [{ id: "1", ...chat("One", "q", "a") }] };
+    const give = () => page.setInputFiles("#import-file", { name: "chats.json", mimeType: "application/json", buffer: Buffer.from(JSON.stringify(file)) });
+    // Fails when it is written, as where the storage is full.
+    await page.evaluate(() => {
+      const { add, put } = IDBObjectStore.prototype;
+      globalThis.freeStorage = () => { IDBObjectStore.prototype.put = put; };
+      IDBObjectStore.prototype.put = function (value) { add.call(this, value); return add.call(this, value); };
+    });
+    await give();
+    await page.waitForFunction(() => /could not save the chats.*Nothing was imported/.test(document.getElementById("import-error").textContent));
+    assert.ok(await page.isVisible("#transfer"));
+    assert.match(await page.innerText("#toast"), /could not save the chat/);
+    assert.deepEqual(await titles(), ["New chat"]);
+    assert.deepEqual(await saved(), []);
+    await page.evaluate(() => globalThis.freeStorage());
+    await give();
+    await page.waitForSelector("#toast >> text=Imported 1 chat.");
+    assert.equal((await saved()).length, 1);
+    assert.deepEqual(browser.complaints, []);
+  });
+
   test("two windows do not overwrite one another's chats", async () => {
     await keepChats(page, [chat("Old", "q", "a")]);
     const second = await browser.another(url);

@@ -86,7 +86,10 @@ export class Chats {
       if (here) chat.id = newId();
       added.push(chat);
     }
-    if (added.length > 0) await this.store.save(...added);
+    // Without a database all chats last as long as the page.
+    if (added.length > 0 && !await this.store.save(...added) && this.store.db) {
+      throw new Error("This browser could not save the chats: its storage is full or off. Nothing was imported.");
+    }
     this.list = [...this.list, ...added].sort((a, b) => b.updated - a.updated);
     return { added: added.length, known };
   }
