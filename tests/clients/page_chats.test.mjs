@@ -319,6 +319,59 @@ describe("chats", { skip: !browserPath }, () => {
     assert.deepEqual((await saved()).map((kept) => kept.title).sort(), want);
   });
 
+  // Two windows of the chat "Old", and what the browser has kept of it.
+  async function twoWindows(...others) {
+    await keepChats(page, [chat("Old", "q", "a"), ...others]);
+    await set(page, { max_tokens: 4 });
+    const second = await browser.another(url);
+    await page.bringToFront();
+    await page.focus("#prompt");
+    return second;
+  }
+  const bubbleAppears = (of, text) => of.waitForSelector(`.bubble >> text=${text}`);
+  const questions = (kept) => kept.find(({ title }) => title === "Old").nodes.filter(({ role }) => role === "user").map(({ content }) => content).sort();
+
+  test("what another window asks while a message is edited is shown when the edit ends", async () => {
+    const second = await twoWindows(chat("Other", "q", "a"));
+    await page.keyboard.press("ArrowUp");
+    await page.waitForSelector("[data-editor]");
+    await ask(second, "from the second");
+    await settle(second);
+    assert.deepEqual(await bubbles(), [], "the box stays");
+    await page.keyboard.press("Escape");
+    await bubbleAppears(page, "from the second");
+    await ask(page, "from the first");
+    await settle(page);
+    assert.deepEqual(await bubbles(), ["q", "from the second", "from the first"]);
+    assert.deepEqual(questions(await saved()), ["from the first", "from the second", "q"]);
+  });
+
+  test("an edit in one chat does not hold up what another window asks in another", async () => {
+    const second = await twoWindows(chat("Other", "q", "a"));
+    await page.keyboard.press("ArrowUp");
+    await page.waitForSelector("[data-editor]");
+    await second.click("#chats >> text=Other");
+    await ask(second, "from the second");
+    await settle(second);
+    // The chat asked last comes first.
+    await page.waitForFunction(() => document.querySelector("#chats .title").textContent === "Other");
+    assert.ok(await page.isVisible("[data-editor]"));
+    await page.click("#chats >> text=Other");
+    assert.deepEqual(await bubbles(), ["q", "from the second"]);
+  });
+
+  test("the system message can be edited after another window has changed the chat", async () => {
+    const second = await twoWindows();
+    await ask(second, "from the second");
+    await settle(second);
+    await bubbleAppears(page, "from the second");
+    await page.click("text=Add a system message");
+    await page.waitForSelector("#system [data-editor]");
+    await page.keyboard.type("Be brief.");
+    await page.keyboard.press("Enter");
+    await untilSaved("the system message", ([kept]) => kept.system === "Be brief." && questions([kept]).length === 2);
+  });
+
   test("a chat that another window saves twice in a row is listed once", async () => {
     const count = await page.evaluate(async () => {
       const { Chats } = await import("./page/chats.js");

@@ -35,6 +35,7 @@ const asker = new Asker(chats, settings, {
     showComposer();
     if (follow || asker.running?.chat === chats.current) conversation.scrollToEnd();
     if (asker.running) strip.poll();
+    else refreshSkipped();
   },
   onGrowth: (chat, message) => conversation.grow(chat, message),
   onFailure: (error) => (error.status === 401 || error.status === 0) && showStatus(null, error),
@@ -43,7 +44,7 @@ const conversation = new Conversation(chats, asker, {
   key: () => keyDialog.open(),
   new: () => sidebar.begin(),
   settings: () => $("settings").showModal(),
-});
+}, refreshSkipped);
 const sidebar = new Sidebar(chats, showAll, (chat) => asker.running?.chat === chat && asker.stop());
 const pictures = new Pictures(showComposer);
 const strip = new Strip(() => settings.key, () => asker.running !== null, showStatus);
@@ -55,14 +56,20 @@ function showAll() {
   conversation.show();
   showComposer();
   conversation.scrollToEnd();
+  refreshSkipped();
 }
 
 // Another window changed a chat.
 async function refresh(id) {
   const current = chats.current;
-  await chats.refresh(id, (chat) => asker.running?.chat === chat || conversation.editing !== null);
+  await chats.refresh(id, (chat) => asker.running?.chat === chat || conversation.edits(chat));
   if (sidebar.renaming === null) sidebar.show();
   if (chats.current !== current) conversation.show();
+}
+
+// An edit or an answer has ended.
+function refreshSkipped() {
+  chats.takeSkipped().forEach(refresh);
 }
 
 // ---- The box -----------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ export class Chats {
     this.store = store;
     this.system = system;
     this.list = [];
+    this.skipped = new Set();  // ids of chats that another window changed while they were busy here
     this.loaded = new Promise((resolve) => { this.endLoad = resolve; });
     this.begin();
   }
@@ -94,17 +95,27 @@ export class Chats {
     return { added: added.length, known };
   }
 
-  // Another window saved or deleted the chat `id`.
+  // Another window saved or deleted the chat `id`.  A busy chat stays as it is until `takeSkipped`.
   async refresh(id, isBusy) {
     await this.loaded;
     const read = readChat(await this.store.get(id));
     // Looked up after the read: an earlier message about the same chat may have added it meanwhile.
     const here = this.list.find((chat) => chat.id === id);
-    if (here && isBusy(here)) return;
+    if (here && isBusy(here)) {
+      this.skipped.add(id);
+      return;
+    }
     const was = this.current === here;
     this.list = this.list.filter((chat) => chat !== here);
     if (read) this.list = [...this.list, read].sort((a, b) => b.updated - a.updated);
     if (was) this.current = read ?? this.list[0] ?? null;
     if (!this.current) this.begin();
+  }
+
+  // The ids of the chats to refresh now, each once.
+  takeSkipped() {
+    const ids = [...this.skipped];
+    this.skipped.clear();
+    return ids;
   }
 }

@@ -14,9 +14,10 @@ const fit = (area) => {
 };
 
 export class Conversation {
-  // `ways` are what to do about an error, by name; "again" is the asker's.
-  constructor(chats, asker, ways) {
-    Object.assign(this, { chats, asker, ways });
+  // `ways` are what to do about an error, by name; "again" is the asker's.  `onEdited` is called when
+  // an edit has ended.
+  constructor(chats, asker, ways, onEdited) {
+    Object.assign(this, { chats, asker, ways, onEdited });
     this.editing = null;  // the question, or the chat whose system message, is being edited
     // Elements by message, with what they were made from, so that one that stays the same is the
     // same element: assistive technology reads out only new text.
@@ -24,6 +25,11 @@ export class Conversation {
     this.frame = 0;
     $("to-end").addEventListener("click", () => this.scrollToEnd());
     $("scroll").addEventListener("scroll", () => { $("to-end").hidden = this.nearEnd(); });
+  }
+
+  // Whether a question or the system message of `chat` is being edited.
+  edits(chat) {
+    return this.editing !== null && (this.editing === chat || chat.nodes.includes(this.editing));
   }
 
   nearEnd() {
@@ -161,6 +167,7 @@ export class Conversation {
       this.editing = null;
       this.show();
       $("prompt").focus();
+      this.onEdited();
     };
     const finish = () => {
       const value = area.value.trim();
@@ -168,6 +175,7 @@ export class Conversation {
       this.editing = null;
       onDone(value);
       this.show();
+      this.onEdited();
     };
     area.addEventListener("input", () => fit(area));
     area.addEventListener("keydown", (event) => {
@@ -200,7 +208,9 @@ export class Conversation {
   showSystem(chat) {
     const element = $("system");
     const state = JSON.stringify([chat.id, chat.system, this.editing === chat]);
-    if (element.dataset.state === state) return;
+    // After a refresh the chat is another object, which the button must edit.
+    if (this.systemOf === chat && element.dataset.state === state) return;
+    this.systemOf = chat;
     element.dataset.state = state;
     element.classList.toggle("set", chat.system !== "" || this.editing === chat);
     if (this.editing === chat) {
