@@ -360,6 +360,28 @@ describe("chats", { skip: !browserPath }, () => {
     assert.deepEqual(await bubbles(), ["q", "from the second"]);
   });
 
+  test("two windows that answer in one chat at once both keep their messages", async () => {
+    const second = await twoWindows();
+    await set(page, { max_tokens: 400 });
+    await answerToTheLimit(page);
+    await ask(page, "from the first");
+    await page.waitForFunction(() => document.querySelector(".busy .answer")?.textContent.length > 3);
+    await bubbleAppears(second, "from the first");
+    await ask(second, "from the second");
+    await settle(second);
+    await page.keyboard.press("Escape");
+    await settle(page);
+    const want = ["q", "from the first", "from the second"];
+    await untilSaved("the end of the first", (kept) => kept[0].nodes.some(({ note }) => note === "stopped"));
+    const [kept] = await saved();
+    assert.deepEqual(questions([kept]), [...want].sort());
+    const texts = kept.nodes.filter(({ role }) => role === "assistant").map(({ content }) => content.trim());
+    assert.ok(texts.includes(await answer(page)) && texts.includes(await answer(second)), JSON.stringify(texts));
+    for (const window of [page, second]) {
+      await window.waitForFunction((all) => JSON.stringify([...document.querySelectorAll(".bubble")].map((bubble) => bubble.innerText)) === all, JSON.stringify(want));
+    }
+  });
+
   test("the system message can be edited after another window has changed the chat", async () => {
     const second = await twoWindows();
     await ask(second, "from the second");
@@ -370,6 +392,31 @@ describe("chats", { skip: !browserPath }, () => {
     await page.keyboard.type("Be brief.");
     await page.keyboard.press("Enter");
     await untilSaved("the system message", ([kept]) => kept.system === "Be brief." && questions([kept]).length === 2);
+  });
+
+  test("messages of another window are merged into a chat", async () => {
+    const merged = (mine, theirs) => page.evaluate(async (nodes) => {
+      const { merge } = await import("./page/tree.js");
+      const [chat, stored] = nodes.map((list) => ({ nodes: list.map(([id, parent, content, more]) => (
+        { id, parent, role: id.startsWith("q") ? "user" : "assistant", content, ...more })) }));
+      chat.head = chat.nodes.at(-1).id;
+      merge(chat, stored);
+      return [...chat.nodes.map(({ id, content, calls }) => `${id} ${content}${calls?.[0].result ?? ""}`), chat.head];
+    }, [mine, theirs]);
+    const question = ["q1", null, "q"];
+    // What follows the last message shown is shown.
+    assert.deepEqual(await merged([question], [question, ["a1", "q1", "a"], ["q2", "a1", ""]]), ["q1 q", "a1 a", "q2 ", "q2"]);
+    assert.deepEqual(await merged([question, ["a1", "q1", "a"]], [question, ["a2", "q1", "b"]]), ["q1 q", "a1 a", "a2 b", "a1"]);
+    // An answer without text that nothing follows was taken away here, or is still to come.
+    assert.deepEqual(await merged([question], [question, ["a1", "q1", ""]]), ["q1 q", "q1"]);
+    assert.deepEqual(await merged([question], [question, ["a1", "q1", ""], ["q2", "a1", "r"]]), ["q1 q", "a1 ", "q2 r", "q2"]);
+    // Of an answer that both have, the longer text.
+    assert.deepEqual(await merged([question, ["a1", "q1", "one"]], [question, ["a1", "q1", "one two"]]), ["q1 q", "a1 one two", "a1"]);
+    assert.deepEqual(await merged([question, ["a1", "q1", "one two"]], [question, ["a1", "q1", "one"]]), ["q1 q", "a1 one two", "a1"]);
+    assert.deepEqual(await merged([question, ["a1", "q1", "one"]], [question, ["a1", "q1", "one  "]]), ["q1 q", "a1 one", "a1"]);
+    const call = { id: "c", name: "f", arguments: "{}" };
+    assert.deepEqual(await merged([question, ["a1", "q1", "", { calls: [call] }]],
+      [question, ["a1", "q1", "", { calls: [{ ...call, result: "5" }] }]]), ["q1 q", "a1 5", "a1"]);
   });
 
   test("a chat that another window saves twice in a row is listed once", async () => {

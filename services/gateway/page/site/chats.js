@@ -1,7 +1,7 @@
 // The list of chats, newest first, and the one that is open.
 
 import { keepOldChats, oldChats } from "./storage.js";
-import { newChat, newId, readChat } from "./tree.js";
+import { merge, newChat, newId, readChat } from "./tree.js";
 
 export const isEmpty = (chat) => chat.nodes.length === 0;
 
@@ -105,6 +105,8 @@ export class Chats {
       this.skipped.add(id);
       return;
     }
+    // An answer may have ended here after the read.
+    if (here && read) merge(read, here);
     const was = this.current === here;
     this.list = this.list.filter((chat) => chat !== here);
     if (read) this.list = [...this.list, read].sort((a, b) => b.updated - a.updated);

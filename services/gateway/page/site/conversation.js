@@ -27,9 +27,9 @@ export class Conversation {
     $("scroll").addEventListener("scroll", () => { $("to-end").hidden = this.nearEnd(); });
   }
 
-  // Whether a question or the system message of `chat` is being edited.
+  // Whether a question that is shown, or the system message, of `chat` is being edited.
   edits(chat) {
-    return this.editing !== null && (this.editing === chat || chat.nodes.includes(this.editing));
+    return this.editing !== null && (this.editing === chat || pathOf(chat).includes(this.editing));
   }
 
   nearEnd() {

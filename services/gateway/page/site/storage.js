@@ -1,5 +1,7 @@
 // What the page keeps in this browser: chats in IndexedDB, settings and theme in localStorage.
 
+import { merge, readChat } from "./tree.js";
+
 const kSettings = "tandem.settings";
 const kOldChats = "tandem.chats";  // where earlier versions kept all chats as one text
 
@@ -42,7 +44,7 @@ const done = (request) => new Promise((resolve, reject) => {
   request.onerror = () => reject(request.error);
 });
 
-// The chats of this browser, each a record, so that two windows do not overwrite one another.
+// The chats of this browser, each a record, so that two windows do not overwrite one another's.
 export class ChatStore {
   // `onChange(id)` is called when another window saved or deleted a chat, `onProblem` with "read" or
   // "save" when that failed.
@@ -80,9 +82,18 @@ export class ChatStore {
     return this.db ? done(this.db.transaction("chats").objectStore("chats").get(id)) : undefined;
   }
 
-  // All or none of `chats`; true once they are on the disk.
+  // All or none of `chats`; true once they are on the disk.  Messages that another window has added
+  // to one of them are added here too.
   async save(...chats) {
-    return this.change((store) => chats.forEach((chat) => store.put(chat)), chats.map((chat) => chat.id));
+    return this.change((store) => chats.forEach((chat) => {
+      store.get(chat.id).onsuccess = (event) => {
+        const stored = readChat(event.target.result);
+        if (stored) merge(chat, stored);
+        store.put(chat);
+        // The last one.  Not waiting for its answer leaves less time for a reload to lose it.
+        if (chat === chats.at(-1)) store.transaction.commit();
+      };
+    }), chats.map((chat) => chat.id));
   }
 
   async remove(id) {

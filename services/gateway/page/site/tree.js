@@ -63,6 +63,26 @@ function contentOf(node) {
   return node.content ? [...images, { type: "text", text: node.content }] : images;
 }
 
+const sizeOf = (node) => node.content.trimEnd().length + (node.calls ? JSON.stringify(node.calls).length : 0);
+
+// Adds to `chat` the messages of `stored`, the same chat as another window saved it.  An answer that
+// both have grows in one of them: the longer one is kept.  An answer without text that nothing
+// follows is left out: `again` has removed it here, or its window saves it again with its text.
+// What was added after the last message shown is shown too.
+export function merge(chat, stored) {
+  const places = new Map(chat.nodes.map((node, i) => [node.id, i]));
+  const followed = new Set(stored.nodes.map((node) => node.parent));
+  for (const node of stored.nodes) {
+    const place = places.get(node.id);
+    if (place !== undefined) {
+      if (sizeOf(node) > sizeOf(chat.nodes[place])) chat.nodes[place] = node;
+    } else if (node.role === "user" || sizeOf(node) > 0 || followed.has(node.id)) {
+      chat.nodes.push(node);
+      if (node.parent === chat.head) chat.head = node.id;
+    }
+  }
+}
+
 // What the server is asked for `answer`.  Turns must alternate: questions without an answer are left
 // out.  An answer that has text already is continued.
 export function requestMessages(chat, answer) {
