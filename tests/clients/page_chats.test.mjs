@@ -394,6 +394,18 @@ describe("chats", { skip: !browserPath }, () => {
     await untilSaved("the system message", ([kept]) => kept.system === "Be brief." && questions([kept]).length === 2);
   });
 
+  test("a title typed while another window asks in the chat is kept", async () => {
+    const second = await twoWindows();
+    await act("Old", "Rename");
+    await ask(second, "from the second");
+    await settle(second);
+    await page.fill("#title-box", "Rivers");
+    await page.press("#title-box", "Enter");
+    await bubbleAppears(page, "from the second");
+    await untilSaved("the title", ([kept]) => kept.title === "Rivers" && kept.nodes.length === 4);
+    await second.waitForSelector("#chats >> text=Rivers");
+  });
+
   test("messages of another window are merged into a chat", async () => {
     const merged = (mine, theirs) => page.evaluate(async (nodes) => {
       const { merge } = await import("./page/tree.js");

@@ -45,7 +45,7 @@ const conversation = new Conversation(chats, asker, {
   new: () => sidebar.begin(),
   settings: () => $("settings").showModal(),
 }, refreshSkipped);
-const sidebar = new Sidebar(chats, showAll, (chat) => asker.running?.chat === chat && asker.stop());
+const sidebar = new Sidebar(chats, showAll, (chat) => asker.running?.chat === chat && asker.stop(), refreshSkipped);
 const pictures = new Pictures(showComposer);
 const strip = new Strip(() => settings.key, () => asker.running !== null, showStatus);
 const transfer = new Transfer(chats, showAll);
@@ -62,12 +62,12 @@ function showAll() {
 // Another window changed a chat.
 async function refresh(id) {
   const current = chats.current;
-  await chats.refresh(id, (chat) => asker.running?.chat === chat || conversation.edits(chat));
+  await chats.refresh(id, (chat) => asker.running?.chat === chat || conversation.edits(chat) || sidebar.renaming === chat);
   if (sidebar.renaming === null) sidebar.show();
   if (chats.current !== current) conversation.show();
 }
 
-// An edit or an answer has ended.
+// An edit, a renaming or an answer has ended.
 function refreshSkipped() {
   chats.takeSkipped().forEach(refresh);
 }

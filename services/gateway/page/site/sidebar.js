@@ -6,11 +6,13 @@ import { toast } from "./toast.js";
 import { searchChat, titleOf } from "./tree.js";
 
 export class Sidebar {
-  // `onShow` is called when another chat is to be shown, `onRemove` before one is deleted.
-  constructor(chats, onShow, onRemove) {
+  // `onShow` is called when another chat is to be shown, `onRemove` before one is deleted, `onRenamed`
+  // when the edit of a title has ended.
+  constructor(chats, onShow, onRemove, onRenamed) {
     this.chats = chats;
     this.onShow = onShow;
     this.onRemove = onRemove;
+    this.onRenamed = onRenamed;
     this.renaming = null;  // the chat whose title is being edited
     this.deleted = [];     // what the toast can bring back
     $("new-chat").addEventListener("click", () => this.begin());
@@ -111,6 +113,7 @@ export class Sidebar {
         this.chats.save(chat);
       }
       this.show();
+      this.onRenamed();
     };
     const back = () => [...$("chats").querySelectorAll(".chat")].find((button) => button.title === chat.title)?.focus();
     return make("input", { id: "title-box", "aria-label": "Title of the chat", value: chat.title, maxlength: "80", autocomplete: "off",
