@@ -215,9 +215,9 @@ std::string_view DraftModel::trouble() const {
   return shown_trouble_;
 }
 
-void DraftModel::Observe(ObserveDraftStep observe) {
+void DraftModel::Observe(const ObserveDraftStep& observe) {
   MutexLock lock(mutex_);
-  observe_ = std::move(observe);
+  observe_ = observe;
 }
 
 void DraftModel::Begin(const DraftSequence& sequence) {

@@ -68,7 +68,7 @@ class DraftModel final : public Drafter {
   double busy_seconds() const override;
   // Waits for the step under way, or for an attempt to get workers back; then lets go of them.
   void Stop() override;
-  void Observe(ObserveDraftStep observe) override;
+  void Observe(const ObserveDraftStep& observe) override;
   void Begin(const DraftSequence& sequence) override;
   void Decided(uint64_t sequence, std::span<const uint32_t> tokens, uint32_t num_accepted) override;
   void End(uint64_t sequence) override;

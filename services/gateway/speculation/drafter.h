@@ -98,7 +98,7 @@ class Drafter {
   // From any thread: how long devices and workers have drafted since the start.
   virtual double busy_seconds() const { return 0.0; }
   // Calls `observe` with each step on devices from now on, from a thread of its own.
-  virtual void Observe(ObserveDraftStep /*observe*/) {}
+  virtual void Observe(const ObserveDraftStep& /*observe*/) {}
   // Gives back threads and workers.  Only about() and busy_seconds() are called afterwards.
   virtual void Stop() {}
 

@@ -264,7 +264,7 @@ TEST(TracerTest, KeepsEveryRequestsStepsWhateverIsSampled) {
 class StepsOfADraft final : public Drafter {
  public:
   std::string_view name() const override { return "draft"; }
-  void Observe(ObserveDraftStep observe) override { observe_ = std::move(observe); }
+  void Observe(const ObserveDraftStep& observe) override { observe_ = observe; }
   void Begin(const DraftSequence& /*sequence*/) override {}
   void Decided(uint64_t /*sequence*/, std::span<const uint32_t> /*tokens*/,
                uint32_t /*num_accepted*/) override {}
