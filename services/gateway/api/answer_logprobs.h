@@ -16,8 +16,8 @@ inline constexpr uint64_t kMaxAnswerLogprobs = 1 << 20;
 
 // How an answer reports log-probabilities.
 struct AnswerLogprobs {
-  // How often one body, or one piece of a stream, has those of all tokens.  0: there are none, or
-  // they are sent as they come.
+  // How often one body, or one piece of a stream, repeats those of all tokens.  0: it has none, or a
+  // stream sends each token's with the token.
   size_t copies = 0;
   const char* member = "top_logprobs";  // of the request, for errors
   bool fewer_in_stream = true;          // whether a stream has fewer copies

@@ -186,23 +186,30 @@ uint64_t GlobalBlocksThatFit(const ModelConfig& config, const Plan& plan,
   return fit;
 }
 
-// Of a row in the layers of a worker, without attention and head.
-double OperationsOfRow(const ModelConfig& config, const Plan& plan, uint32_t worker,
-                       std::span<const PackedTensor> weights) {
+// The weights of a worker's stages: by role, and by layer where each layer has its own.
+std::set<std::pair<WeightRole, uint32_t>> NeededWeights(const ModelConfig& config, const Plan& plan,
+                                                        uint32_t worker) {
   std::set<std::pair<WeightRole, uint32_t>> needed;
   for (const Segment& segment : plan.segments) {
     if (segment.worker != worker) continue;
     for (uint32_t s = segment.first_ordinal; s <= segment.last_ordinal; ++s) {
       const Stage stage = StageAt(s, config.num_layers);
-      if (stage.kind == StageKind::kEmbed || stage.kind == StageKind::kHead) continue;
       for (const WeightRole role : RolesOfStage(stage.kind)) {
-        needed.insert({role, stage.layer_idx});
+        needed.insert({role, IsPerLayer(role) ? stage.layer_idx : 0});
       }
     }
   }
+  return needed;
+}
+
+// Of a row in the layers of a worker, without attention and head.
+double OperationsOfRow(const ModelConfig& config, const Plan& plan, uint32_t worker,
+                       std::span<const PackedTensor> weights) {
+  const auto needed = NeededWeights(config, plan, worker);
   double operations = 0;
   for (const PackedTensor& tensor : weights) {
-    if (IsNorm(tensor.role) || !needed.contains({tensor.role, tensor.layer_idx})) continue;
+    if (IsNorm(tensor.role) || !IsPerLayer(tensor.role)) continue;
+    if (!needed.contains({tensor.role, tensor.layer_idx})) continue;
     operations += 2.0 * static_cast<double>(tensor.shape.rows * tensor.shape.cols);
   }
   return operations;
@@ -228,16 +235,7 @@ uint32_t MaxRows(const ModelConfig& config, const Plan& plan, const SizingOption
 
 uint64_t WeightBytesOn(const ModelConfig& config, const Plan& plan, uint32_t worker,
                        std::span<const PackedTensor> weights) {
-  std::set<std::pair<WeightRole, uint32_t>> needed;
-  for (const Segment& segment : plan.segments) {
-    if (segment.worker != worker) continue;
-    for (uint32_t s = segment.first_ordinal; s <= segment.last_ordinal; ++s) {
-      const Stage stage = StageAt(s, config.num_layers);
-      for (const WeightRole role : RolesOfStage(stage.kind)) {
-        needed.insert({role, IsPerLayer(role) ? stage.layer_idx : 0});
-      }
-    }
-  }
+  const auto needed = NeededWeights(config, plan, worker);
   uint64_t bytes = 0;
   for (const PackedTensor& tensor : weights) {
     if (!needed.contains({tensor.role, tensor.layer_idx})) continue;

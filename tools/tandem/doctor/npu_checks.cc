@@ -69,31 +69,47 @@ struct Installer {
   std::string kernel, firmware, xrt;
 };
 
-// Whether apt knows a suite: a line of its sources names it, in either of their two forms.
-bool HasSuite(const SystemView& system, const std::string& suite) {
+// What apt's sources say, in either of their two forms.
+struct AptSources {
+  bool has_backports = false;
+  std::string mirror;  // the first of Debian's own, or empty
+};
+
+AptSources ReadAptSources(const SystemView& system) {
   std::vector<fs::path> files = {system.root + "/etc/apt/sources.list"};
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(system.root + "/etc/apt/sources.list.d", error)) {
     const std::string ending = entry.path().extension().string();
     if (ending == ".list" || ending == ".sources") files.push_back(entry.path());
   }
+  AptSources sources;
   for (const fs::path& path : files) {
     std::ifstream file(path);
     for (std::string line; std::getline(file, line);) {
       const std::vector<std::string> words =
           absl::StrSplit(line, absl::ByAnyChar(" \t"), absl::SkipEmpty());
       if (words.empty() || words[0][0] == '#') continue;
-      if (std::ranges::find(words, suite) != words.end()) return true;
+      for (const std::string& word : words) {
+        sources.has_backports |= word == "trixie-backports";
+        const std::string uri(absl::StripSuffix(word, "/"));
+        if (sources.mirror.empty() && absl::StrContains(uri, "://") &&
+            absl::EndsWith(uri, "/debian")) {
+          sources.mirror = uri;
+        }
+      }
     }
   }
-  return false;
+  return sources;
 }
 
 // What comes before a command that installs from Debian 13's backports where apt does not know them.
 std::string AddBackports(const SystemView& system) {
-  if (HasSuite(system, "trixie-backports")) return "";
-  return "echo 'deb http://deb.debian.org/debian trixie-backports main non-free-firmware' | "
-         "sudo tee /etc/apt/sources.list.d/trixie-backports.list && sudo apt-get update && ";
+  const AptSources sources = ReadAptSources(system);
+  if (sources.has_backports) return "";
+  return absl::StrFormat(
+      "echo 'deb %s trixie-backports main non-free-firmware' | "
+      "sudo tee /etc/apt/sources.list.d/trixie-backports.list && sudo apt-get update && ",
+      sources.mirror.empty() ? "MIRROR/debian" : sources.mirror);
 }
 
 Installer InstallerOf(const SystemView& system) {
