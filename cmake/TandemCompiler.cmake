@@ -22,6 +22,8 @@ if(NOT DEFINED TANDEM_CCACHE)
   endif()
   set(TANDEM_CCACHE ${cache} CACHE STRING "What compilers are run through, such as ccache; or OFF")
 endif()
+# Messages name source files as in the repository: the same program comes from every checkout.
+add_compile_options(-fmacro-prefix-map=${CMAKE_SOURCE_DIR}/=)
 if(TANDEM_CCACHE)
   # Precompiled headers are cached too, by what they contain.  Paths in the source's folder count as relative, so that
   # another checkout finds what this one compiled.
