@@ -186,15 +186,13 @@ function(tandem_test)
     math(EXPR ARG_TIMEOUT "4 * ${ARG_TIMEOUT}")  # instrumented code takes longer
   endif()
   add_executable(${ARG_NAME} ${ARG_SRCS})
-  target_link_libraries(${ARG_NAME} PRIVATE ${ARG_DEPS} tandem_warnings GTest::gtest GTest::gmock GTest::gtest_main)
+  target_link_libraries(${ARG_NAME} PRIVATE
+    ${ARG_DEPS} tandem_test_paths tandem_warnings GTest::gtest GTest::gmock GTest::gtest_main)
   if(ARG_COMPUTES)
     tandem_computing_units(${ARG_NAME})
   else()
     tandem_test_units(${ARG_NAME})
   endif()
-  target_compile_definitions(${ARG_NAME} PRIVATE
-    TANDEM_SOURCE_DIR="${CMAKE_SOURCE_DIR}" TANDEM_BINARY_DIR="${CMAKE_BINARY_DIR}"
-    TANDEM_TEST_DATA_DIR="${TANDEM_TEST_DATA_DIR}")
   if("unit" IN_LIST ARG_LABELS)
     add_dependencies(unit_tests ${ARG_NAME})
   endif()

@@ -27,14 +27,13 @@ set_tests_properties(npu_driver_probe PROPERTIES PASS_REGULAR_EXPRESSION "NPU em
 # The program's exit codes and notes.
 tandem_test(NAME npu_driver_process_test SRCS npu_driver_process_test.cc DEPS tandem_rpc_socket tandem_base
   LABELS device npu_driver TIMEOUT 240)
-target_compile_definitions(npu_driver_process_test PRIVATE NPU_WORKER_PROGRAM="$<TARGET_FILE:${program}>")
+target_compile_definitions(npu_driver_process_test PRIVATE NPU_WORKER_PROGRAM="bin/${program}")
 add_dependencies(npu_driver_process_test ${program} tandem_npu_emulated_driver tandem_npu_driver_packages)
 
 # One process, and so one ctest entry, for each environment.
 add_executable(npu_driver_fault_test npu_driver_fault_test.cc)
 target_link_libraries(npu_driver_fault_test PRIVATE
-  ${worker} tandem_testing tandem_warnings GTest::gtest GTest::gmock GTest::gtest_main)
-target_compile_definitions(npu_driver_fault_test PRIVATE TANDEM_BINARY_DIR="${CMAKE_BINARY_DIR}")
+  ${worker} tandem_testing tandem_test_paths tandem_warnings GTest::gtest GTest::gmock GTest::gtest_main)
 tandem_test_units(npu_driver_fault_test)
 add_dependencies(npu_driver_fault_test tandem_npu_emulated_driver tandem_npu_driver_packages tandem_npu_emulated_package)
 function(npu_driver_fault_test name)

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "absl/time/clock.h"
+#include "services/common/testing/paths.h"
 #include "services/common/testing/status_matchers.h"
 #include "services/npu_worker/operators/gemm_self_test.h"
 #include "services/npu_worker/operators/row_self_test.h"
@@ -313,7 +314,7 @@ TEST(NpuDriverFaultTest, APackageForAnotherNpuIsRefusedByName) {
 // The emulated NPU's package, which was every package before version 3.
 TEST(NpuDriverFaultTest, APackageOfTheInterfaceBeforeIsRefusedByName) {
   StartupOptions options{.policy = NpuPolicy::kRequire};
-  options.worker.kernel_folder = TANDEM_BINARY_DIR "/lib/tandem/npu/emulated";
+  options.worker.kernel_folder = BuildPath("lib/tandem/npu/emulated");
   ASSERT_OK(PrepareNpu(options));
   EXPECT_THAT(NpuWorker::Create(options.worker).status(),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("float16")));

@@ -8,6 +8,7 @@
 
 #include "services/common/base/exit_codes.h"
 #include "services/common/rpc/worker_absence.h"
+#include "services/common/testing/paths.h"
 #include "services/common/testing/temporary_directory.h"
 
 namespace tandem::npu {
@@ -28,11 +29,10 @@ struct Ended {
 
 Ended RunWorker(const std::string& environment, const std::string& arguments) {
   const std::string command =
-      "env NPU_DRIVER=" TANDEM_BINARY_DIR "/lib/tandem/npu-driver " + environment +
-      " timeout 60 " TANDEM_SOURCE_DIR
-      "/services/npu_worker/emulator/driver/run.sh " NPU_WORKER_PROGRAM
-      " --kernels " TANDEM_BINARY_DIR "/lib/tandem/npu-driver/npu4/package " +
-      arguments + " 2>&1";
+      "env NPU_DRIVER=" + BuildPath("lib/tandem/npu-driver") + " " + environment + " timeout 60 " +
+      SourcePath("services/npu_worker/emulator/driver/run.sh") + " " +
+      BuildPath(NPU_WORKER_PROGRAM) + " --kernels " +
+      BuildPath("lib/tandem/npu-driver/npu4/package") + " " + arguments + " 2>&1";
   Ended ended;
   FILE* pipe = ::popen(command.c_str(), "re");
   if (pipe == nullptr) return ended;

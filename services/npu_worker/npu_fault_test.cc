@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "absl/time/clock.h"
+#include "services/common/testing/paths.h"
 #include "services/common/testing/status_matchers.h"
 #include "services/npu_worker/worker_test_support.h"
 
@@ -75,9 +76,8 @@ TEST(NpuFaultTest, AReloadBringsTheDeviceBack) {
 
 // The real noop device of XRT.
 TEST(NpuFaultTest, TheSelfTestRefusesXrtsNoopDevice) {
-  EXPECT_THAT(
-      MakeEmulatedWorker(absl::Seconds(60), TANDEM_BINARY_DIR "/tests/xrt-plain-noop").status(),
-      StatusIs(absl::StatusCode::kDataLoss, HasSubstr("wrote nothing")));
+  EXPECT_THAT(MakeEmulatedWorker(absl::Seconds(60), BuildPath("tests/xrt-plain-noop")).status(),
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("wrote nothing")));
 }
 
 // NPU_EMU_SILENT=1

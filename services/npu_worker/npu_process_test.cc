@@ -9,6 +9,7 @@
 #include <string>
 
 #include "services/common/rpc/worker_absence.h"
+#include "services/common/testing/paths.h"
 #include "services/common/testing/temporary_directory.h"
 #include "services/npu_worker/startup.h"
 
@@ -24,7 +25,7 @@ struct Ended {
 
 Ended RunWorker(const std::string& arguments, const std::string& environment = "") {
   const std::string command = "env -u XILINX_XRT -u XCL_EMULATION_MODE " + environment +
-                              " timeout 60 " TANDEM_BINARY_DIR "/bin/tandem-npu-worker " +
+                              " timeout 60 " + BuildPath("bin/tandem-npu-worker") + " " +
                               arguments + " 2>&1";
   Ended ended;
   FILE* pipe = ::popen(command.c_str(), "re");
@@ -46,8 +47,8 @@ TEST(NpuProcessTest, TheEmulatedNpuIsFoundBesideTheExecutable) {
 
 TEST(NpuProcessTest, XrtsNoopDeviceIsNotServed) {
   const Ended ended =
-      RunWorker("--npu=emulate --emulated-xrt " TANDEM_BINARY_DIR
-                "/tests/xrt-plain-noop --listen unix:/nonexistent/never-reached.sock");
+      RunWorker("--npu=emulate --emulated-xrt " + BuildPath("tests/xrt-plain-noop") +
+                " --listen unix:/nonexistent/never-reached.sock");
   EXPECT_EQ(ended.code, kExitWrongAnswers) << ended.text;
   EXPECT_THAT(ended.text, HasSubstr("wrote nothing"));
 }
@@ -117,7 +118,7 @@ TEST(NpuProcessTest, WrongAnswersAreNeverTakenForAMissingNpu) {
 
 TEST(NpuProcessTest, EmulationIsNeverTakenForAnNpu) {
   const std::string emulated =
-      "XILINX_XRT=" TANDEM_BINARY_DIR "/lib/tandem/xrt-emulated XCL_EMULATION_MODE=noop";
+      "XILINX_XRT=" + BuildPath("lib/tandem/xrt-emulated") + " XCL_EMULATION_MODE=noop";
   const Ended ended = RunWorker("--npu=require --probe", emulated);
   EXPECT_EQ(ended.code, kExitNoDevice) << ended.text;
   EXPECT_THAT(ended.text, HasSubstr("--npu=emulate"));

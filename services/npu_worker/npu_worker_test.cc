@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include "services/common/testing/paths.h"
 #include "services/common/testing/status_matchers.h"
 #include "services/npu_worker/worker_test_support.h"
 #include "services/npu_worker/xrt/npu_device.h"
@@ -94,7 +95,7 @@ TEST_F(NpuWorkerTest, StepsMakeNoBuffers) {
   ASSERT_OK_AND_ASSIGN(const auto runner,
                        PlanRunner::Create(testing::RandomWeightSet(config), {worker_},
                                           AttendAndOutSegments(config), {.num_lanes = 2}));
-  const std::string package = TANDEM_BINARY_DIR "/lib/tandem/npu/emulated/kernels.xclbin";
+  const std::string package = BuildPath("lib/tandem/npu/emulated/kernels.xclbin");
   ASSERT_OK_AND_ASSIGN(const auto device,
                        NpuDevice::Open({.xclbin_path = package, .kernel_name = "MLIR_AIE"}));
   const auto next_address = [&device] {

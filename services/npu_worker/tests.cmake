@@ -20,8 +20,7 @@ add_dependencies(npu_process_test tandem-npu-worker tandem_npu_plain_noop)
 # One process, and so one ctest entry, for each environment.
 add_executable(npu_fault_test npu_fault_test.cc)
 target_link_libraries(npu_fault_test PRIVATE
-  tandem_npu_worker tandem_testing tandem_warnings GTest::gtest GTest::gmock GTest::gtest_main)
-target_compile_definitions(npu_fault_test PRIVATE TANDEM_BINARY_DIR="${CMAKE_BINARY_DIR}")
+  tandem_npu_worker tandem_testing tandem_test_paths tandem_warnings GTest::gtest GTest::gmock GTest::gtest_main)
 tandem_test_units(npu_fault_test)
 add_dependencies(npu_fault_test
   tandem_npu_emulated_xrt tandem_npu_emulated_package tandem_npu_plain_noop)

@@ -8,6 +8,7 @@
 
 #include "services/common/base/status_macros.h"
 #include "services/common/testing/model_configs.h"
+#include "services/common/testing/paths.h"
 #include "services/common/testing/plan_runner.h"
 #include "services/common/testing/random_weights.h"
 #include "services/common/testing/step_builder.h"
@@ -20,8 +21,8 @@ namespace tandem::npu {
 inline std::string DriverPackage() {
   const char* const folder = std::getenv("NPU_DRIVER");
   const char* const profile = std::getenv("NPU_EMU_PROFILE");
-  return std::string(folder == nullptr ? TANDEM_BINARY_DIR "/lib/tandem/npu-driver" : folder) +
-         "/" + (profile == nullptr ? "npu4" : profile) + "/package";
+  return (folder == nullptr ? BuildPath("lib/tandem/npu-driver") : folder) + "/" +
+         (profile == nullptr ? "npu4" : profile) + "/package";
 }
 
 // A worker on the emulated NPU of this build, or on another XRT root.  The first call of a
@@ -30,7 +31,7 @@ inline std::string DriverPackage() {
 inline absl::StatusOr<std::unique_ptr<NpuWorker>> MakeEmulatedWorker(
     absl::Duration run_timeout = absl::Seconds(60), const std::string& xrt_root = "") {
   StartupOptions options;
-  options.library_folder = TANDEM_BINARY_DIR "/lib/tandem";
+  options.library_folder = BuildPath("lib/tandem");
   if (std::getenv("NPU_DRIVER") == nullptr) {
     options.policy = NpuPolicy::kEmulate;
   } else {

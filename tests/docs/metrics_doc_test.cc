@@ -10,6 +10,7 @@
 #include "services/common/metrics/amdgpu_metrics.h"
 #include "services/common/metrics/gpu_metrics.h"
 #include "services/common/metrics/process_metrics.h"
+#include "services/common/testing/paths.h"
 #include "services/gateway/metrics/edge_metrics.h"
 #include "services/gateway/metrics/gateway_metrics.h"
 #include "services/gateway/metrics/key_metrics.h"
@@ -73,9 +74,9 @@ std::string Document() {
 }
 
 TEST(MetricsDocTest, TheDocumentIsWhatTheCodeDeclares) {
-  std::ifstream file(TANDEM_SOURCE_DIR "/docs/metrics.md");
+  std::ifstream file(SourcePath("docs/metrics.md"));
   const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  const std::string made = TANDEM_BINARY_DIR "/metrics.md";
+  const std::string made = BuildPath("metrics.md");
   std::ofstream(made) << Document();
   EXPECT_TRUE(text == Document()) << "to renew it: cp " << made << " docs/metrics.md";
 }

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_format.h"
 #include "services/common/plan/planner.h"
+#include "services/common/testing/paths.h"
 #include "services/gateway/executor/step_sizing.h"
 #include "services/loader/packing/packing_plan.h"
 #include "services/loader/synthetic/synthetic_model.h"
@@ -76,7 +77,7 @@ std::string Table() {
 }
 
 TEST(SizingDocTest, TheTableIsWhatTheCodeComputes) {
-  const std::string path = TANDEM_SOURCE_DIR "/docs/operations.md";
+  const std::string path = SourcePath("docs/operations.md");
   std::ifstream file(path);
   const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   const std::string begin = "<!-- sizes: made by sizing_doc_test -->\n", end = "<!-- end of sizes";

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <map>
 
+#include "services/common/testing/paths.h"
 #include "tests/evaluation/evaluation_fixture.h"
 #include "tests/evaluation/evaluation_set.h"
 #include "tests/support/greedy.h"
@@ -70,7 +71,7 @@ TEST_P(AccuracyTest, QuantisedWeightsAnswerAlmostAsWellAsTheOriginals) {
   EXPECT_GE(bf16["all"].fraction(), 0.97);
   EXPECT_EQ(bf16["recall_far"].right, 50);
   EXPECT_EQ(bf16["recall_far"].total, 50);
-  Evaluate(TANDEM_SOURCE_DIR "/models/demo/demo.Q8_0.gguf", q8);
+  Evaluate(SourcePath("models/demo/demo.Q8_0.gguf"), q8);
   ASSERT_FALSE(HasFatalFailure());
   EXPECT_NEAR(q8["all"].fraction(), bf16["all"].fraction(), 0.005);
   EXPECT_EQ(q8["recall_far"].right, 50);

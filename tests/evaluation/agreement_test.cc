@@ -1,4 +1,5 @@
 // Compares placements with each other: the demo model's answers, token by token.
+#include "services/common/testing/paths.h"
 #include "tests/evaluation/evaluation_fixture.h"
 #include "tests/evaluation/evaluation_set.h"
 #include "tests/support/greedy.h"
@@ -10,7 +11,7 @@ class AgreementTest : public EvaluationTest {
  protected:
   // Greedy answers to the first items of the evaluation set.
   void Answer(const std::string& placement, std::vector<std::vector<uint32_t>>& answers) {
-    const std::string path = TANDEM_SOURCE_DIR "/models/demo/demo.Q8_0.gguf";
+    const std::string path = SourcePath("models/demo/demo.Q8_0.gguf");
     Place(placement, path, {.max_rows = 256, .context_len = 1024, .num_blocks = {512, 512}});
     if (IsSkipped() || HasFatalFailure()) return;
     const testing::Checkpoint& checkpoint = OpenCheckpoint(path);

@@ -6,6 +6,7 @@
 #include "services/common/base/status_macros.h"
 #include "services/common/reference/reference_worker.h"
 #include "services/common/testing/compare.h"
+#include "services/common/testing/paths.h"
 #include "services/npu_worker/worker_test_support.h"
 #include "tests/evaluation/evaluation_fixture.h"
 #include "tests/support/greedy.h"
@@ -141,8 +142,8 @@ TEST_P(QuantisedArrayTest, DistributionsOfThePromptsAgree) {
 
 INSTANTIATE_TEST_SUITE_P(
     Models, QuantisedArrayTest,
-    ::testing::Values(QuantisedModel{TANDEM_SOURCE_DIR "/models/demo/demo.Q8_0.gguf", DType::kQ8_0},
-                      QuantisedModel{TANDEM_TEST_DATA_DIR "/demo.Q4_0.gguf", DType::kQ4_0}),
+    ::testing::Values(QuantisedModel{SourcePath("models/demo/demo.Q8_0.gguf"), DType::kQ8_0},
+                      QuantisedModel{TestDataPath("demo.Q4_0.gguf"), DType::kQ4_0}),
     [](const auto& instance) { return std::string(Traits(instance.param.dtype).name); });
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "services/common/reference/ops.h"
 #include "services/common/reference/reference_model.h"
 #include "services/common/testing/compare.h"
+#include "services/common/testing/paths.h"
 #include "services/common/testing/status_matchers.h"
 #include "tests/support/checkpoint.h"
 #include "tests/support/reference_outputs.h"
@@ -19,7 +20,7 @@ namespace {
 class CheckpointReferenceTest : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
-    const std::string folder = std::string(TANDEM_TEST_DATA_DIR) + "/" + GetParam();
+    const std::string folder = TestDataPath(GetParam());
     ASSERT_OK_AND_ASSIGN(const auto checkpoint, testing::LoadCheckpoint(folder));
     model_ = std::make_unique<reference::ReferenceModel>(
         *checkpoint.weights, reference::ReferenceOptions{.num_threads = 2});

@@ -30,10 +30,6 @@ const testing::ReferenceOutputs& OpenReferenceOutputs(const std::string& folder)
   return OpenOnce(folder, testing::LoadReferenceOutputs);
 }
 
-std::string TestDataPath(const std::string& name) {
-  return std::string(TANDEM_TEST_DATA_DIR) + "/" + name;
-}
-
 void EvaluationTest::Place(const std::string& placement, const std::string& checkpoint_path,
                            const testing::RunLimits& limits) {
   const auto made = MakePlacement(placement);

@@ -17,7 +17,6 @@ namespace tandem::evaluation {
 // Opened once in a process; aborts the test program when it cannot be.
 const testing::Checkpoint& OpenCheckpoint(const std::string& path);
 const testing::ReferenceOutputs& OpenReferenceOutputs(const std::string& folder);
-std::string TestDataPath(const std::string& name);
 
 // Places a checkpoint.  Skips the test when the placement lacks its device.
 class EvaluationTest : public ::testing::Test {

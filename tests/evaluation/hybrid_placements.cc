@@ -1,5 +1,6 @@
 // Attend on the emulated NPU and the rest on the Vulkan device; and all of it on the latter.
 #include "services/common/base/status_macros.h"
+#include "services/common/testing/paths.h"
 #include "services/gpu_worker/stages/gpu_worker.h"
 #include "services/npu_worker/npu_worker.h"
 #include "services/npu_worker/startup.h"
@@ -17,7 +18,7 @@ struct Devices {
 absl::StatusOr<Devices> OpenDevices() {
   npu::StartupOptions options;
   options.policy = NpuPolicy::kEmulate;
-  options.library_folder = TANDEM_BINARY_DIR "/lib/tandem";
+  options.library_folder = BuildPath("lib/tandem");
   TANDEM_RETURN_IF_ERROR(npu::PrepareNpu(options));
   Devices devices;
   TANDEM_ASSIGN_OR_RETURN(devices.npu, npu::NpuWorker::Create(options.worker));

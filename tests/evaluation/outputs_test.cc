@@ -6,6 +6,7 @@
 
 #include "services/common/reference/reference_model.h"
 #include "services/common/testing/compare.h"
+#include "services/common/testing/paths.h"
 #include "services/common/testing/step_builder.h"
 #include "tests/evaluation/evaluation_fixture.h"
 #include "tests/support/greedy.h"

@@ -20,6 +20,7 @@
 #include "services/common/reference/reference_model.h"
 #include "services/common/reference/vision_encoder.h"
 #include "services/common/testing/compare.h"
+#include "services/common/testing/paths.h"
 #include "services/common/testing/status_matchers.h"
 #include "services/gateway/picture/picture_decoder.h"
 #include "services/gateway/tokenizer/chat_template.h"
@@ -40,7 +41,7 @@ constexpr float kDecidedMargin = 0.05f;
 
 std::string ModelFolder() {
   const char* named = std::getenv("TANDEM_PICTURE_MODEL");
-  return named != nullptr ? named : TANDEM_SOURCE_DIR "/../shared/models/demo2";
+  return named != nullptr ? named : SourcePath("../shared/models/demo2");
 }
 
 std::string ReadFile(const std::string& path) {
@@ -69,7 +70,7 @@ class DecoderTest : public ::testing::Test {
  protected:
   void SetUp() override {
     gateway::PictureDecoderOptions options;
-    options.program = TANDEM_BINARY_DIR "/bin/tandem-image-decoder";
+    options.program = BuildPath("bin/tandem-image-decoder");
     ASSERT_OK_AND_ASSIGN(decoder_, gateway::PictureDecoder::Create(options));
   }
   // The picture, then its crops.
@@ -225,10 +226,8 @@ TEST_F(PicturesTest, ConversationsAreAnsweredAsTheReferenceDoes) {
 }
 
 // tests/data/README.md says where the expected values come from.
-constexpr char kWide[] = TANDEM_TEST_DATA_DIR "/pictures/wide";
-
 nlohmann::json WideReference() {
-  return nlohmann::json::parse(ReadFile(std::string(kWide) + ".json"));
+  return nlohmann::json::parse(ReadFile(TestDataPath("pictures/wide.json")));
 }
 
 std::string Sha256(const std::vector<float>& values) {
@@ -244,7 +243,7 @@ TEST_F(DecoderTest, CropsHaveTheReferencesBits) {
   VisionConfig config;
   config.image_size = 224;
   std::vector<std::string> digests;
-  for (const auto& view : Views(std::string(kWide) + ".png", config)) {
+  for (const auto& view : Views(TestDataPath("pictures/wide.png"), config)) {
     digests.push_back(Sha256(view));
   }
   EXPECT_EQ(digests, WideReference().at("views").get<std::vector<std::string>>());
@@ -252,7 +251,7 @@ TEST_F(DecoderTest, CropsHaveTheReferencesBits) {
 
 TEST(PanAndScanPromptTest, HasTheReferencesTokens) {
   ASSERT_OK_AND_ASSIGN(const auto checkpoint,
-                       testing::LoadCheckpoint(TANDEM_TEST_DATA_DIR "/demo2.Q8_0.gguf"));
+                       testing::LoadCheckpoint(TestDataPath("demo2.Q8_0.gguf")));
   ASSERT_OK_AND_ASSIGN(const auto tokenizer, gateway::Tokenizer::Create(checkpoint.vocabulary));
   for (const auto& conversation : WideReference().at("conversations")) {
     gateway::PicturePlaces places = {.num_rows = 16, .num_crops = {2}};
@@ -275,7 +274,7 @@ TEST_F(PicturesTest, CropsAreAnsweredAsTheReferenceDoes) {
   const reference::ReferenceModel model(*checkpoint.weights, {.num_threads = kThreads});
   const uint32_t vocab = model.config().vocab_size;
   std::vector<std::vector<float>> soft_tokens;
-  for (const auto& view : Views(std::string(kWide) + ".png", encoder->config())) {
+  for (const auto& view : Views(TestDataPath("pictures/wide.png"), encoder->config())) {
     soft_tokens.push_back(encoder->Encode(view));
   }
   for (const auto& conversation : WideReference().at("conversations")) {

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <map>
 
+#include "services/common/testing/paths.h"
 #include "services/gateway/scheduler/scheduler.h"
 #include "tests/evaluation/evaluation_fixture.h"
 #include "tests/evaluation/evaluation_set.h"
@@ -82,7 +83,7 @@ class Server {
 class PrefixTest : public EvaluationTest, public ::testing::WithParamInterface<std::string> {
  protected:
   void SetUp() override {
-    const std::string path = TANDEM_SOURCE_DIR "/models/demo/demo.Q8_0.gguf";
+    const std::string path = SourcePath("models/demo/demo.Q8_0.gguf");
     Place(GetParam(), path, {.max_rows = 64, .context_len = 512, .num_blocks = {200, 120}});
     if (IsSkipped() || HasFatalFailure()) return;
     const testing::Checkpoint& checkpoint = OpenCheckpoint(path);

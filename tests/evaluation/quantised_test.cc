@@ -10,6 +10,7 @@
 
 #include "services/common/reference/ops.h"
 #include "services/common/reference/reference_model.h"
+#include "services/common/testing/paths.h"
 #include "services/loader/convert/convert.h"
 #include "services/loader/formats/open_model.h"
 #include "tests/evaluation/evaluation_fixture.h"

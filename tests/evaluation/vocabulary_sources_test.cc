@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "services/common/testing/paths.h"
 #include "services/gateway/tokenizer/chat_template.h"
 #include "services/gateway/tokenizer/tokenizer.h"
 #include "services/loader/formats/open_model.h"
@@ -33,8 +34,8 @@ std::vector<uint32_t> EncodeWithMarkers(const gateway::Tokenizer& tokenizer, int
 }
 
 struct Source {
-  const char* model;
-  const char* reference;
+  std::string model;
+  std::string reference;
 };
 
 class VocabularySourcesTest : public ::testing::TestWithParam<Source> {};
@@ -89,13 +90,11 @@ TEST(SyntheticVocabularyTest, EncodesAnyTextAndGivesItBack) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, VocabularySourcesTest,
-    ::testing::Values(
-        Source{TANDEM_TEST_DATA_DIR "/demo", TANDEM_TEST_DATA_DIR "/demo"},
-        Source{TANDEM_SOURCE_DIR "/models/demo/demo.Q8_0.gguf", TANDEM_TEST_DATA_DIR "/demo"},
-        Source{TANDEM_TEST_DATA_DIR "/demo.Q4_0.gguf", TANDEM_TEST_DATA_DIR "/demo"},
-        Source{TANDEM_TEST_DATA_DIR "/random-1b-shape", TANDEM_TEST_DATA_DIR "/random-1b-shape"},
-        Source{TANDEM_TEST_DATA_DIR "/random-27b-shape",
-               TANDEM_TEST_DATA_DIR "/random-27b-shape"}));
+    ::testing::Values(Source{TestDataPath("demo"), TestDataPath("demo")},
+                      Source{SourcePath("models/demo/demo.Q8_0.gguf"), TestDataPath("demo")},
+                      Source{TestDataPath("demo.Q4_0.gguf"), TestDataPath("demo")},
+                      Source{TestDataPath("random-1b-shape"), TestDataPath("random-1b-shape")},
+                      Source{TestDataPath("random-27b-shape"), TestDataPath("random-27b-shape")}));
 
 }  // namespace
 }  // namespace tandem

@@ -15,6 +15,7 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "services/common/testing/paths.h"
 #include "services/gateway/http/testing/http_test_client.h"
 #include "tests/integration/cluster_fixture.h"
 
@@ -272,11 +273,11 @@ TEST_F(ClusterConstraintsTest, BombsEndAloneWhileOthersGoOn) {
 TEST_F(ClusterConstraintsTest, ExtractionsParseAndAreRight) {
   StartCluster({.npu = false,
                 .context_len = 1024,
-                .model_folder = TANDEM_TEST_DATA_DIR,
+                .model_folder = TestDataPath(""),
                 .model_file = "demo2.Q8_0.gguf"});
   std::vector<v1::ChatRequest> requests;
   std::vector<json> expected;
-  std::ifstream file(TANDEM_TEST_DATA_DIR "/extractions.jsonl");
+  std::ifstream file(TestDataPath("extractions.jsonl"));
   for (std::string line; std::getline(file, line);) {
     const auto item = nlohmann::ordered_json::parse(line);
     v1::ChatRequest& request = requests.emplace_back();

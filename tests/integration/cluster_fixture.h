@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "services/common/testing/paths.h"
 #include "tandem/loader/v1/loader.grpc.pb.h"
 #include "tandem/v1/generation.grpc.pb.h"
 #include "tests/integration/cluster.h"
@@ -27,10 +28,10 @@ struct ClusterSetup {
   // What the file of --replica-file says of "gpu" and "gpu1"; empty: without that flag.
   std::vector<std::string> replica_words;
   std::string policy = "";  // --npu of `tandem serve`; empty: as `npu` says
-  std::string model_folder = TANDEM_SOURCE_DIR "/models/demo";
+  std::string model_folder = SourcePath("models/demo");
   std::string model_file = "demo.Q8_0.gguf";  // there
   std::string state = "ready";                // of the gateway, which StartCluster waits for
-  std::string program_folder = TANDEM_BINARY_DIR "/bin";
+  std::string program_folder = BuildPath("bin");
   bool draft_npu = false;  // without `npu`: an emulated NPU that a draft model alone may use
 };
 

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "absl/strings/str_format.h"
+#include "services/common/testing/paths.h"
 #include "tests/integration/cluster_fixture.h"
 
 namespace tandem::testing {
@@ -19,7 +20,7 @@ ClusterSetup Demo2(std::vector<std::string> flags) {
   return {.npu = false,
           .context_len = 1024,
           .gateway_flags = std::move(flags),
-          .model_folder = TANDEM_TEST_DATA_DIR,
+          .model_folder = TestDataPath(""),
           .model_file = "demo2.Q8_0.gguf"};
 }
 

@@ -16,6 +16,7 @@
 
 #include "absl/strings/str_split.h"
 #include "services/common/testing/eventually.h"
+#include "services/common/testing/paths.h"
 #include "services/gateway/http/testing/http_test_client.h"
 #include "services/gateway/trace/testing/fake_collector.h"
 #include "tests/integration/cluster_fixture.h"
@@ -69,7 +70,7 @@ class ClusterTraceTest : public ClusterFixture {
     const std::string path = directory.path() + "/trace.json";
     std::vector<std::string> arguments = {"trace", "--address", GatewayTarget(), "--out", path};
     arguments.insert(arguments.end(), which.begin(), which.end());
-    ChildProcess tandem(TANDEM_BINARY_DIR "/bin/tandem", arguments);
+    ChildProcess tandem(BuildPath("bin/tandem"), arguments);
     EXPECT_EQ(tandem.Wait(), 0);
     std::ifstream file(path);
     return json::parse(file);

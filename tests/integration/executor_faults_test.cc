@@ -8,6 +8,7 @@
 
 #include "absl/time/clock.h"
 #include "services/common/rpc/worker_client.h"
+#include "services/common/testing/paths.h"
 #include "tests/integration/answer_proxy.h"
 #include "tests/integration/executor_fixture.h"
 
@@ -215,7 +216,7 @@ TEST_F(ExecutorFaultsTest, AFileThatChangesWhileItIsServedDoesNotMatterWhenAWork
   const std::string folder = directory_.path() + "/models";
   std::filesystem::create_directory(folder);
   const std::string file = folder + "/demo.Q8_0.gguf";
-  std::filesystem::copy_file(TANDEM_SOURCE_DIR "/models/demo/demo.Q8_0.gguf", file);
+  std::filesystem::copy_file(SourcePath("models/demo/demo.Q8_0.gguf"), file);
   loader_ = std::make_unique<InProcessLoader>(Socket("loader"), folder);
   StartWorker("gpu0");
   ExecutorOptions options = Options({"gpu0"}, NpuPolicy::kOff);

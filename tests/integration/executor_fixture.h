@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "services/common/rpc/polling.h"
+#include "services/common/testing/paths.h"
 #include "services/common/testing/status_matchers.h"
 #include "services/common/testing/step_builder.h"
 #include "services/gateway/executor/executor.h"
@@ -28,7 +29,7 @@ class ExecutorTest : public ::testing::Test {
   std::string Socket(const std::string& name) const {
     return directory_.path() + "/" + name + ".sock";
   }
-  void StartLoader(const std::string& root = TANDEM_SOURCE_DIR "/models/demo") {
+  void StartLoader(const std::string& root = SourcePath("models/demo")) {
     loader_ = std::make_unique<InProcessLoader>(Socket("loader"), root);
   }
   void StartWorker(const std::string& name) { StartWorker(name, "unix:" + Socket(name), {}); }
@@ -37,8 +38,7 @@ class ExecutorTest : public ::testing::Test {
     std::vector<std::string> arguments = {"--listen", listen,   "--name",
                                           name,       "--kind", name.substr(0, 3)};
     arguments.insert(arguments.end(), flags.begin(), flags.end());
-    workers_[name] =
-        std::make_unique<ChildProcess>(TANDEM_BINARY_DIR "/bin/reference_worker", arguments);
+    workers_[name] = std::make_unique<ChildProcess>(BuildPath("bin/reference_worker"), arguments);
   }
   ExecutorOptions Options(const std::vector<std::string>& workers, NpuPolicy npu) {
     ExecutorOptions options;

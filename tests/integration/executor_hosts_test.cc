@@ -6,6 +6,7 @@
 
 #include "services/common/base/unique_fd.h"
 #include "services/common/rpc/testing/certificates.h"
+#include "services/common/testing/paths.h"
 #include "tests/integration/executor_fixture.h"
 
 namespace tandem::gateway {
@@ -30,8 +31,7 @@ class ExecutorHostsTest : public ExecutorTest {
  protected:
   void SetUp() override {
     StartLoader();
-    own_loader_ =
-        std::make_unique<InProcessLoader>(Socket("loader_b"), TANDEM_SOURCE_DIR "/models/demo");
+    own_loader_ = std::make_unique<InProcessLoader>(Socket("loader_b"), SourcePath("models/demo"));
   }
 
   std::vector<std::string> TlsArguments(const TlsFiles& files) const {
@@ -198,7 +198,7 @@ TEST_F(ExecutorHostsTest, AnotherModelOrNoLoaderThereIsRefusedByName) {
   EXPECT_THAT(Refused(HostOptions({}, {bare})),
               StatusIs(absl::StatusCode::kFailedPrecondition,
                        AllOf(HasSubstr("gpu1"), HasSubstr("--loader"))));
-  const InProcessLoader another(Socket("loader_c"), TANDEM_SOURCE_DIR "/tests/data");
+  const InProcessLoader another(Socket("loader_c"), SourcePath("tests/data"));
   const std::string other =
       StartRemote("gpu2", host_, {"--loader", another.target(), "--model", "demo.Q4_0.gguf"});
   const absl::Status status = Refused(HostOptions({}, {other}));

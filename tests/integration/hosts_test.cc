@@ -11,6 +11,7 @@
 #include "absl/time/clock.h"
 #include "services/common/rpc/channel.h"
 #include "services/common/rpc/testing/certificates.h"
+#include "services/common/testing/paths.h"
 #include "tandem/v1/generation.grpc.pb.h"
 #include "tests/integration/network.h"
 
@@ -40,7 +41,7 @@ class HostsTest : public ::testing::Test {
     hosts_ = *std::move(hosts);
     for (const char host : {'a', 'b'}) {
       Start(host, "tandem-loader",
-            {"--listen", Socket(host, "loader"), "--root", TANDEM_SOURCE_DIR "/models/demo"});
+            {"--listen", Socket(host, "loader"), "--root", SourcePath("models/demo")});
     }
     Start('a', "reference_worker", {"--listen", Socket('a', "gpu"), "--name", "gpu0"});
     std::vector<std::string> flags = {

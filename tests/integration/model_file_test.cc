@@ -4,6 +4,7 @@
 
 #include <filesystem>
 
+#include "services/common/testing/paths.h"
 #include "services/common/testing/temporary_directory.h"
 #include "tests/integration/cluster_fixture.h"
 
@@ -18,7 +19,7 @@ class ModelFileTest : public ClusterFixture {
   static constexpr char kName[] = "demo.Q8_0.gguf";
 
   void Start() {
-    fs::copy_file(TANDEM_SOURCE_DIR "/models/demo/demo.Q8_0.gguf", File());
+    fs::copy_file(SourcePath("models/demo/demo.Q8_0.gguf"), File());
     StartCluster({.npu = false, .model_folder = models_.path()});
     if (former_.tokens.empty()) former_ = Generate(request_);
     ASSERT_TRUE(former_.status.ok()) << former_.status.error_message();
@@ -26,7 +27,7 @@ class ModelFileTest : public ClusterFixture {
   std::string File() const { return models_.path() + "/" + kName; }
   // Other weights under the same name.
   void Replace() const {
-    fs::copy_file(TANDEM_SOURCE_DIR "/tests/data/demo.Q4_0.gguf", models_.path() + "/new");
+    fs::copy_file(SourcePath("tests/data/demo.Q4_0.gguf"), models_.path() + "/new");
     fs::rename(models_.path() + "/new", File());
   }
   void Touch() const {

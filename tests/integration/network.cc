@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "services/common/base/check.h"
+#include "services/common/testing/paths.h"
 
 namespace tandem::testing {
 namespace {
@@ -56,7 +57,7 @@ TwoHosts::~TwoHosts() {
 
 std::unique_ptr<ChildProcess> TwoHosts::Start(char host, const std::string& program,
                                               const std::vector<std::string>& arguments) const {
-  std::vector<std::string> all = {"netns", "exec", Name(host), TANDEM_BINARY_DIR "/bin/" + program};
+  std::vector<std::string> all = {"netns", "exec", Name(host), BuildPath("bin/" + program)};
   all.insert(all.end(), arguments.begin(), arguments.end());
   return std::make_unique<ChildProcess>("ip", all);  // `ip` becomes the program
 }

@@ -2,14 +2,15 @@
 #include <algorithm>
 #include <cctype>
 
+#include "services/common/testing/paths.h"
 #include "tests/integration/replicas_fixture.h"
 
 namespace tandem::gateway {
 namespace {
 
 struct Model {
-  const char* folder;
-  const char* name;
+  std::string folder;
+  std::string name;
 };
 
 class PhasesModelsTest : public ReplicasFixture, public ::testing::WithParamInterface<Model> {
@@ -56,12 +57,11 @@ TEST_P(PhasesModelsTest, TokensAreThoseOfOneWorkerHoweverPromptsAreCutAndWhoever
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, PhasesModelsTest,
-                         ::testing::Values(Model{TANDEM_SOURCE_DIR "/models/demo",
-                                                 "demo.Q8_0.gguf"},
-                                           Model{TANDEM_SOURCE_DIR "/tests/data", "demo.Q4_0.gguf"},
-                                           Model{TANDEM_TEST_DATA_DIR, "demo"},
-                                           Model{TANDEM_TEST_DATA_DIR, "random-1b-shape"},
-                                           Model{TANDEM_TEST_DATA_DIR, "random-27b-shape"}),
+                         ::testing::Values(Model{SourcePath("models/demo"), "demo.Q8_0.gguf"},
+                                           Model{SourcePath("tests/data"), "demo.Q4_0.gguf"},
+                                           Model{TestDataPath(""), "demo"},
+                                           Model{TestDataPath(""), "random-1b-shape"},
+                                           Model{TestDataPath(""), "random-27b-shape"}),
                          [](const auto& instance) {
                            std::string name = instance.param.name;
                            std::ranges::replace_if(

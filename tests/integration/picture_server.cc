@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "services/common/testing/eventually.h"
+#include "services/common/testing/paths.h"
 
 namespace tandem::testing {
 namespace {
@@ -13,13 +14,16 @@ namespace {
 namespace fs = std::filesystem;
 
 // Keeps the flags that the reference worker knows.
-constexpr char kWorkerScript[] = R"(#!/bin/sh
+std::string WorkerScript() {
+  return R"(#!/bin/sh
 while [ $# -gt 0 ]; do
   case $1 in --listen) listen=$2 ;; --name) name=$2 ;; esac
   shift
 done
-exec )" TANDEM_BINARY_DIR R"(/bin/reference_worker --listen "$listen" --name "$name" --kind gpu
+exec )" + BuildPath("bin/reference_worker") +
+         R"( --listen "$listen" --name "$name" --kind gpu
 )";
+}
 
 std::vector<pid_t> ChildrenOf(pid_t pid) {
   std::vector<pid_t> all;
@@ -42,18 +46,18 @@ std::string NameOf(pid_t pid) {
 
 // `tandem` finds the services beside itself, so it is copied beside links to them.
 PictureServer::PictureServer() {
-  const std::string bin = TANDEM_BINARY_DIR "/bin/";
+  const std::string bin = BuildPath("bin/");
   fs::create_directory(Path("bin"));
   fs::copy_file(bin + "tandem", Path("bin/tandem"));
   for (const char* program : {"tandem-gateway", "tandem-loader"}) {
     fs::create_symlink(bin + program, Path("bin/") + program);
   }
-  std::ofstream(Path("bin/tandem-gpu-worker")) << kWorkerScript;
+  std::ofstream(Path("bin/tandem-gpu-worker")) << WorkerScript();
   fs::permissions(Path("bin/tandem-gpu-worker"), fs::perms::owner_all);
 }
 
 void PictureServer::UseDevices(const std::string& npu) {
-  program_ = TANDEM_BINARY_DIR "/bin/tandem";
+  program_ = BuildPath("bin/tandem");
   npu_ = npu;
 }
 

@@ -16,6 +16,7 @@
 #include "services/common/base/exit_codes.h"
 #include "services/common/pull/testing/fake_hub.h"
 #include "services/common/testing/eventually.h"
+#include "services/common/testing/paths.h"
 #include "services/common/testing/temporary_directory.h"
 #include "tools/tandem/commands/testing/child.h"
 
@@ -32,7 +33,7 @@ using ::testing::Not;
 class PullRunTest : public ::testing::Test {
  protected:
   PullRunTest() {
-    std::ifstream demo(TANDEM_SOURCE_DIR "/models/demo/demo.Q8_0.gguf", std::ios::binary);
+    std::ifstream demo(SourcePath("models/demo/demo.Q8_0.gguf"), std::ios::binary);
     hub_.SetContent({std::istreambuf_iterator<char>(demo), std::istreambuf_iterator<char>()});
     const std::string table = folder_.path() + "/table.json";
     std::ofstream(table)

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "services/common/testing/paths.h"
 #include "services/common/testing/temporary_directory.h"
 #include "tests/integration/cluster_fixture.h"
 
@@ -26,26 +27,27 @@ class ServeNpuTest : public ClusterFixture {
  protected:
   // `environment`: assignments for the NPU's worker.
   void InstallPrograms(const std::string& environment) {
-    if (!fs::exists(TANDEM_SOURCE_DIR "/.deps/xrt/stamp")) {
+    if (!fs::exists(SourcePath(".deps/xrt/stamp"))) {
       GTEST_SKIP() << "no XRT with its NPU plugin: run scripts/fetch-xrt";
     }
     const fs::path bin = programs_.path();
     // `tandem` looks for the others beside itself, so it is no link.
-    fs::copy_file(TANDEM_BINARY_DIR "/bin/tandem", bin / "tandem");
+    fs::copy_file(BuildPath("bin/tandem"), bin / "tandem");
     for (const char* name : {"tandem-loader", "tandem-gpu-worker", "tandem-gateway"}) {
-      fs::create_symlink(fs::path(TANDEM_BINARY_DIR "/bin") / name, bin / name);
+      fs::create_symlink(fs::path(BuildPath("bin")) / name, bin / name);
     }
     const fs::path worker = bin / "tandem-npu-worker";
     std::ofstream(worker) << absl::StrFormat(
         "#!/bin/sh\n"
         "echo started >> %s/starts\n"
-        "export %s NPU_DRIVER=%s/lib/tandem/npu-driver\n"
+        "export %s NPU_DRIVER=%s\n"
         // To this XRT the emulated driver is a driver, and to the gateway an emulated NPU.
-        "exec %s/services/npu_worker/emulator/driver/run.sh %s "
+        "exec %s %s "
         "$(echo \"$@\" | sed 's/--npu emulate/--npu require/') "
-        "--kernels %s/lib/tandem/npu-driver/npu4/package\n",
-        programs_.path(), environment, TANDEM_BINARY_DIR, TANDEM_SOURCE_DIR, NPU_WORKER_PROGRAM,
-        TANDEM_BINARY_DIR);
+        "--kernels %s\n",
+        programs_.path(), environment, BuildPath("lib/tandem/npu-driver"),
+        SourcePath("services/npu_worker/emulator/driver/run.sh"), BuildPath(NPU_WORKER_PROGRAM),
+        BuildPath("lib/tandem/npu-driver/npu4/package"));
     fs::permissions(worker, fs::perms::owner_all);
   }
   std::string Starts() const {
@@ -89,7 +91,7 @@ TEST_F(ServeNpuTest, TheNpuComputesPromptsAndTheGpuDecodes) {
   StartCluster({.serve = true,
                 .gateway_flags = {"--npu-prompts"},
                 .policy = "emulate",
-                .model_folder = TANDEM_TEST_DATA_DIR,
+                .model_folder = TestDataPath(""),
                 .model_file = "demo",
                 .program_folder = programs_.path()});
   WaitForStatus("both replicas", [](const v1::GetStatusResponse& status) {
@@ -106,7 +108,7 @@ TEST_F(ServeNpuTest, TheNpuComputesPromptsAndTheGpuDecodes) {
   EXPECT_GT(status.replicas(0).kv_received_bytes(), 0u);
   StopCluster();
 
-  StartCluster({.npu = false, .model_folder = TANDEM_TEST_DATA_DIR, .model_file = "demo"});
+  StartCluster({.npu = false, .model_folder = TestDataPath(""), .model_file = "demo"});
   EXPECT_EQ(Generate(request).text, answer.text);
 }
 

@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_format.h"
 #include "services/common/pull/testing/fake_hub.h"
+#include "services/common/testing/paths.h"
 #include "services/loader/formats/testing/vision_builder.h"
 #include "tests/integration/picture_client.h"
 #include "tests/integration/picture_server.h"
@@ -40,7 +41,7 @@ std::string Bmp(unsigned char red, unsigned char green, unsigned char blue) {
 class ToyPicturesTest : public PictureServer {
  protected:
   void SetUp() override {
-    std::ifstream file(TANDEM_SOURCE_DIR "/models/demo/demo.Q8_0.gguf", std::ios::binary);
+    std::ifstream file(SourcePath("models/demo/demo.Q8_0.gguf"), std::ios::binary);
     std::string model{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
     const auto replace = [&model](const std::string& piece, const std::string& by) {
       const size_t at = model.find(Counted(piece));
@@ -251,8 +252,7 @@ class TrainedPicturesTest : public PictureServer {
  protected:
   void SetUp() override {
     const char* named = std::getenv("TANDEM_PICTURE_MODEL");
-    folder_ = fs::weakly_canonical(named != nullptr ? named
-                                                    : TANDEM_SOURCE_DIR "/../shared/models/demo2");
+    folder_ = fs::weakly_canonical(named != nullptr ? named : SourcePath("../shared/models/demo2"));
     if (!fs::exists(folder_ / "reference.json")) {
       GTEST_SKIP() << "no model that sees at " << folder_ << " (set TANDEM_PICTURE_MODEL)";
     }

@@ -17,6 +17,7 @@
 #include "absl/time/clock.h"
 #include "services/common/base/exit_codes.h"
 #include "services/common/base/unique_fd.h"
+#include "services/common/testing/paths.h"
 #include "services/common/testing/temporary_directory.h"
 #include "tools/tandem/commands/testing/child.h"
 #include "tools/tandem/serve/runtime_lock.h"
@@ -56,7 +57,7 @@ class ServeStartTest : public ::testing::Test {
   std::vector<std::string> Serve(std::vector<std::string> more) const {
     std::vector<std::string> arguments = {"serve",
                                           "--model",
-                                          TANDEM_SOURCE_DIR "/models/demo/demo.Q8_0.gguf",
+                                          SourcePath("models/demo/demo.Q8_0.gguf"),
                                           "--npu",
                                           "off",
                                           "--tune",

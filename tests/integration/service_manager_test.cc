@@ -15,6 +15,7 @@
 #include "services/common/rpc/loader_client.h"
 #include "services/common/systemd/testing/fake_service_manager.h"
 #include "services/common/testing/eventually.h"
+#include "services/common/testing/paths.h"
 #include "tests/integration/cluster.h"
 
 namespace tandem::testing {
@@ -32,7 +33,7 @@ class ManagedService {
     for (const std::string& name : manager.StoredNames()) {
       names += (names.back() == '=' ? "" : ":") + name;
     }
-    const std::string path = TANDEM_BINARY_DIR "/bin/" + program;
+    const std::string path = BuildPath("bin/" + program);
     std::vector<char*> argv = {const_cast<char*>(path.c_str())};
     for (std::string& argument : arguments) argv.push_back(argument.data());
     argv.push_back(nullptr);
@@ -80,7 +81,7 @@ class ServiceManagerTest : public ::testing::Test {
   std::unique_ptr<ManagedService> StartLoader() {
     return std::make_unique<ManagedService>(
         manager_, "tandem-loader",
-        std::vector<std::string>{"--listen", target_, "--root", TANDEM_SOURCE_DIR "/models/demo",
+        std::vector<std::string>{"--listen", target_, "--root", SourcePath("models/demo"),
                                  "--no-packed-cache"});
   }
   // The memory of a region, as a worker gets it.

@@ -24,6 +24,7 @@
 
 #include "absl/strings/str_format.h"
 #include "services/common/rpc/polling.h"
+#include "services/common/testing/paths.h"
 #include "services/common/testing/status_matchers.h"
 #include "services/common/testing/temporary_directory.h"
 #include "services/gateway/draft/draft_model.h"
@@ -95,7 +96,7 @@ class SpeculationEqualityTest : public ::testing::TestWithParam<Variant> {
   static void SetUpTestSuite() { PollForLatency(); }  // as the gateway does
 
   void SetUp() override {
-    loader_ = std::make_unique<InProcessLoader>(Socket("loader"), TANDEM_TEST_DATA_DIR);
+    loader_ = std::make_unique<InProcessLoader>(Socket("loader"), TestDataPath(""));
     StartWorker("gpu0");
     if (GetParam().npu) StartWorker("npu0");
   }
@@ -106,11 +107,11 @@ class SpeculationEqualityTest : public ::testing::TestWithParam<Variant> {
     const bool npu = name == "npu0";
     std::vector<std::string> arguments = {"--listen", "unix:" + Socket(name), "--name", name};
     if (npu) arguments.insert(arguments.end(), {"--npu", "emulate"});
-    workers_[name] = std::make_unique<ChildProcess>(
-        std::string(TANDEM_BINARY_DIR "/bin/") + (npu              ? "tandem-npu-worker"
-                                                  : GetParam().gpu ? "tandem-gpu-worker"
-                                                                   : "reference_worker"),
-        arguments);
+    workers_[name] =
+        std::make_unique<ChildProcess>(BuildPath(npu              ? "bin/tandem-npu-worker"
+                                                 : GetParam().gpu ? "bin/tandem-gpu-worker"
+                                                                  : "bin/reference_worker"),
+                                       arguments);
   }
   ExecutorOptions Options() const {
     ExecutorOptions options;

@@ -20,6 +20,7 @@
 #include "services/common/reference/vision_encoder.h"
 #include "services/common/rpc/polling.h"
 #include "services/common/testing/compare.h"
+#include "services/common/testing/paths.h"
 #include "services/common/testing/status_matchers.h"
 #include "services/common/testing/temporary_directory.h"
 #include "services/gateway/engine/engine.h"
@@ -57,7 +58,7 @@ class VisionClusterTest : public ::testing::Test {
 
   void SetUp() override {
     std::filesystem::create_directory(root_);
-    std::filesystem::copy_file(TANDEM_SOURCE_DIR "/models/demo/demo.Q8_0.gguf", model_);
+    std::filesystem::copy_file(SourcePath("models/demo/demo.Q8_0.gguf"), model_);
     ASSERT_OK_AND_ASSIGN(const auto source, loader::OpenModelSource(model_));
     VisionConfig config = loader::testing::SmallVisionConfig();
     config.image_size = 24;
@@ -76,7 +77,7 @@ class VisionClusterTest : public ::testing::Test {
   }
   void StartWorker(const std::string& name) {
     worker_ = std::make_unique<ChildProcess>(
-        TANDEM_BINARY_DIR "/bin/reference_worker",
+        BuildPath("bin/reference_worker"),
         std::vector<std::string>{"--listen", "unix:" + Socket(name), "--name", name, "--kind",
                                  name.substr(0, 3)});
   }
@@ -303,7 +304,7 @@ class TrainedVisionTest : public VisionAnswersTest {
   void SetUp() override {
     const char* named = std::getenv("TANDEM_PICTURE_MODEL");
     folder_ = std::filesystem::weakly_canonical(
-        named != nullptr ? named : TANDEM_SOURCE_DIR "/../shared/models/demo2");
+        named != nullptr ? named : SourcePath("../shared/models/demo2"));
     if (!std::filesystem::exists(folder_ / "reference.json")) {
       GTEST_SKIP() << "no model that sees at " << folder_ << " (set TANDEM_PICTURE_MODEL)";
     }
@@ -339,8 +340,8 @@ class TrainedVisionTest : public VisionAnswersTest {
 
 TEST_F(TrainedVisionTest, ConversationsAreAnsweredAsTheReferenceDoes) {
   constexpr float kDecidedMargin = 0.05f;  // the reference's own rounding decides below
-  ASSERT_OK_AND_ASSIGN(
-      decoder_, PictureDecoder::Create({.program = TANDEM_BINARY_DIR "/bin/tandem-image-decoder"}));
+  ASSERT_OK_AND_ASSIGN(decoder_,
+                       PictureDecoder::Create({.program = BuildPath("bin/tandem-image-decoder")}));
   ASSERT_OK_AND_ASSIGN(vision_executor_, VisionExecutor::Create(TrainedOptions()));
   std::ifstream file(folder_ / "reference.json");
   const nlohmann::json reference = nlohmann::json::parse(file);

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "services/common/testing/paths.h"
 #include "tools/kernel_report/chip.h"
 
 namespace tandem::report {
@@ -36,7 +37,7 @@ TEST(ValidationTest, TheErrorIsOfTheMeasuredFigure) {
 }
 
 TEST(ValidationTest, TheH200sMeasurementsAreAFile) {
-  std::ifstream file(TANDEM_SOURCE_DIR "/tools/kernel_report/h200.json");
+  std::ifstream file(SourcePath("tools/kernel_report/h200.json"));
   const std::string text(std::istreambuf_iterator<char>(file), {});
   const auto measurements = ParseMeasurements(text, "h200.json");
   ASSERT_TRUE(measurements.ok()) << measurements.status();

@@ -6,6 +6,8 @@
 #include <iterator>
 #include <string>
 
+#include "services/common/testing/paths.h"
+
 namespace tandem {
 namespace {
 
@@ -48,7 +50,7 @@ TEST(PrepareTest, HasTheBitsOfTheReferenceProcessor) {
   } pictures[] = {{"00", 245, 274}, {"01", 156, 151}, {"02", 130, 96}};
   constexpr uint32_t kSide = 224;
   for (const auto& picture : pictures) {
-    const std::string base = std::string(TANDEM_TEST_DATA_DIR "/pictures/") + picture.name;
+    const std::string base = TestDataPath("pictures/") + picture.name;
     const std::string rgb = ReadFile(base + ".rgb");
     const std::string levels = ReadFile(base + ".resized.rgb");
     ASSERT_EQ(rgb.size(), size_t{picture.width} * picture.height * 3) << base;

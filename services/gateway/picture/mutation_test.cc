@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "services/common/picture/prepare.h"
+#include "services/common/testing/paths.h"
 #include "services/common/testing/status_matchers.h"
 #include "services/gateway/picture/picture_decoder.h"
 #include "services/image_decoder/testing/picture_files.h"
@@ -102,7 +103,7 @@ TEST(MutationTest, EveryDamagedFileIsDecodedOrRefused) {
   const int num_files = wanted != nullptr ? std::atoi(wanted) : 100;
   ASSERT_GT(num_files, 0);
   PictureDecoderOptions options;
-  options.program = TANDEM_BINARY_DIR "/bin/tandem-image-decoder";
+  options.program = BuildPath("bin/tandem-image-decoder");
   options.limits.max_pixels = 1 << 20;
   ASSERT_OK_AND_ASSIGN(const auto decoder, PictureDecoder::Create(options));
   for (const Format& format : Formats()) {
@@ -132,7 +133,7 @@ TEST(MutationTest, EveryDamagedFileIsDecodedOrRefused) {
 // 100 MB of zeros in a PNG's text and in its pixels, and a file that is all zeros.
 TEST(MutationTest, BombsAreRefusedOrCheap) {
   PictureDecoderOptions options;
-  options.program = TANDEM_BINARY_DIR "/bin/tandem-image-decoder";
+  options.program = BuildPath("bin/tandem-image-decoder");
   options.max_file_bytes = uint64_t{128} << 20;
   options.limits.timeout = absl::Seconds(60);  // under sanitizers, beside other tests
   ASSERT_OK_AND_ASSIGN(const auto decoder, PictureDecoder::Create(options));

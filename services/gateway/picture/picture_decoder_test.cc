@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "services/common/testing/eventually.h"
+#include "services/common/testing/paths.h"
 #include "services/common/testing/status_matchers.h"
 #include "services/common/testing/temporary_directory.h"
 #include "services/image_decoder/testing/picture_files.h"
@@ -22,11 +23,9 @@ using namespace ::tandem::testing;
 
 using ::testing::HasSubstr;
 
-constexpr const char* kProgram = TANDEM_BINARY_DIR "/bin/tandem-image-decoder";
-
 PictureDecoderOptions Options() {
   PictureDecoderOptions options;
-  options.program = kProgram;
+  options.program = BuildPath("bin/tandem-image-decoder");
   return options;
 }
 

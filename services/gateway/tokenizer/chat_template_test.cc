@@ -7,6 +7,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "services/common/testing/paths.h"
 #include "services/gateway/tokenizer/testing/vocabularies.h"
 
 namespace tandem::gateway {
@@ -17,7 +18,7 @@ using ::testing::HasSubstr;
 class ChatTemplateTest : public testing::Test {
  protected:
   std::unique_ptr<Tokenizer> tokenizer_ =
-      *Tokenizer::Create(ReadSentencePieceModel(TANDEM_TEST_DATA_DIR "/demo/tokenizer.model"));
+      *Tokenizer::Create(ReadSentencePieceModel(TestDataPath("demo/tokenizer.model")));
 
   // Ids of a text whose turn markers become control tokens.
   std::vector<uint32_t> Parse(std::string_view text) {
@@ -41,7 +42,7 @@ class ChatTemplateTest : public testing::Test {
 };
 
 TEST_F(ChatTemplateTest, GivesTheReferencesPrompts) {
-  std::ifstream file(TANDEM_TEST_DATA_DIR "/demo/reference.json");
+  std::ifstream file(TestDataPath("demo/reference.json"));
   const auto reference = nlohmann::json::parse(file);
   const std::string head = "<start_of_turn>user\n";
   const std::string tail = "<end_of_turn>\n<start_of_turn>model\n";

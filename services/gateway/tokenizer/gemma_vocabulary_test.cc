@@ -10,6 +10,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "services/common/testing/paths.h"
 #include "services/gateway/tokenizer/testing/vocabularies.h"
 #include "services/gateway/tokenizer/tokenizer.h"
 
@@ -20,8 +21,7 @@ using Json = nlohmann::json;
 
 std::filesystem::path FindTokenizerFile() {
   if (const char* path = std::getenv("TANDEM_GEMMA_TOKENIZER")) return path;
-  const std::filesystem::path folder =
-      std::filesystem::path(TANDEM_SOURCE_DIR) / "../shared/tokenizer";
+  const std::filesystem::path folder = SourcePath("../shared/tokenizer");
   for (const char* name : {"gemma3-tokenizer.json", "gemma3-tokenizer.json.xz"}) {
     if (std::filesystem::exists(folder / name)) return folder / name;
   }

@@ -7,6 +7,7 @@
 #include <random>
 #include <set>
 
+#include "services/common/testing/paths.h"
 #include "services/gateway/tokenizer/testing/sentencepiece_oracle.h"
 #include "services/gateway/tokenizer/testing/vocabularies.h"
 #include "services/gateway/tokenizer/tokenizer.h"
@@ -91,7 +92,7 @@ TEST(SentencePieceTest, GivesTheSameIdsForRandomVocabulariesAndTexts) {
 }
 
 TEST(SentencePieceTest, GivesTheSameIdsForTheDemoVocabulary) {
-  const std::string path = TANDEM_TEST_DATA_DIR "/demo/tokenizer.model";
+  const std::string path = TestDataPath("demo/tokenizer.model");
   Vocabulary vocabulary = ReadSentencePieceModel(path);
   ASSERT_EQ(vocabulary.pieces.size(), 4096);
   const auto tokenizer = Tokenizer::Create(vocabulary);

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "services/common/base/cancellation.h"
+#include "services/common/testing/paths.h"
 #include "services/gateway/tokenizer/testing/vocabularies.h"
 
 namespace tandem::gateway {
@@ -233,7 +234,7 @@ TEST(TokenizerTest, MatchesAmongHundredsOfPrefixes) {
 class CheckpointTest : public testing::TestWithParam<const char*> {};
 
 TEST_P(CheckpointTest, GivesTheIdsOfTheReference) {
-  const std::string folder = std::string(TANDEM_TEST_DATA_DIR "/") + GetParam();
+  const std::string folder = TestDataPath(GetParam());
   const auto tokenizer = Make(ReadSentencePieceModel(folder + "/tokenizer.model"));
   std::ifstream file(folder + "/reference.json");
   const auto reference = nlohmann::json::parse(file);

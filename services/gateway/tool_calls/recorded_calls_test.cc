@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "services/common/testing/paths.h"
 #include "services/gateway/tool_calls/answer_reader.h"
 #include "services/gateway/tool_calls/spaced_json.h"
 
@@ -30,7 +31,7 @@ OrderedJson ReadInPieces(const std::vector<std::string>& pieces, const CallOptio
 }
 
 TEST(RecordedCallsTest, EveryAnswerIsReadRightCutAtEveryByte) {
-  std::ifstream file(TANDEM_TEST_DATA_DIR "/tool_calls.jsonl");
+  std::ifstream file(TestDataPath("tool_calls.jsonl"));
   int num_calls = 0;
   int num_cuts = 0;
   int num_texts = 0;

@@ -18,6 +18,7 @@
 #include "services/common/step/step_batch.h"
 #include "services/common/tensor/iq4_nl.h"
 #include "services/common/tensor/packed_row.h"
+#include "services/common/testing/paths.h"
 #include "services/gpu_worker/kernels/activation_format.h"
 #include "services/gpu_worker/kernels/attention_launches.h"
 #include "services/gpu_worker/kernels/attention_step.h"
@@ -132,8 +133,7 @@ std::map<std::string, DeclaredBlock, std::less<>> DeclaredBlocks() {
   const std::regex declaration(R"((uint64_t|uint|float) +([^;]*);)");
   const std::regex declarator(R"((\w+)(?:\[(\d+)\])?)");
   std::map<std::string, DeclaredBlock, std::less<>> blocks;
-  for (const auto& file :
-       std::filesystem::directory_iterator(TANDEM_SOURCE_DIR "/shaders/include/push")) {
+  for (const auto& file : std::filesystem::directory_iterator(SourcePath("shaders/include/push"))) {
     std::ifstream in(file.path());
     DeclaredBlock* block = nullptr;
     uint32_t widest = 1;

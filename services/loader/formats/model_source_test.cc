@@ -8,6 +8,7 @@
 #include <map>
 
 #include "services/common/base/half.h"
+#include "services/common/testing/paths.h"
 
 namespace tandem::loader {
 namespace {
@@ -43,8 +44,8 @@ std::vector<float> NormValues(const ModelSource& source, const SourceTensor& ten
   return values;
 }
 
-const std::string kDemoGguf = TANDEM_SOURCE_DIR "/models/demo/demo.Q8_0.gguf";
-const std::string kTestData = TANDEM_TEST_DATA_DIR;
+const std::string kDemoGguf = SourcePath("models/demo/demo.Q8_0.gguf");
+const std::string kTestData = TestDataPath("");
 
 void ExpectDemo(const ModelSource& source) {
   const ModelConfig& config = source.config();

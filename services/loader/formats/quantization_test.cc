@@ -1,4 +1,5 @@
 #include "services/loader/formats/quantization.h"
+#include "services/common/testing/paths.h"
 #include "services/loader/formats/open_model.h"
 
 #include <gtest/gtest.h>
@@ -39,7 +40,7 @@ TEST(QuantizationTest, KQuantsSayHowTheyAreMixed) {
 }
 
 TEST(QuantizationTest, TheDemoModelsFileIsOfEightBits) {
-  const auto source = OpenModelSource(TANDEM_SOURCE_DIR "/models/demo/demo.Q8_0.gguf");
+  const auto source = OpenModelSource(SourcePath("models/demo/demo.Q8_0.gguf"));
   ASSERT_TRUE(source.ok()) << source.status();
   EXPECT_EQ(QuantizationOf(**source), "Q8_0");
 }

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <string>
 
+#include "services/common/testing/paths.h"
 #include "services/loader/formats/open_model.h"
 #include "services/loader/packing/packing_check.h"
 
@@ -20,11 +21,10 @@ TEST_P(PackedFilesTest, EveryNumberOfTheFileIsInItsPlace) {
 }
 
 INSTANTIATE_TEST_SUITE_P(TestData, PackedFilesTest,
-                         testing::Values(TANDEM_SOURCE_DIR "/models/demo/demo.Q8_0.gguf",
-                                         TANDEM_TEST_DATA_DIR "/demo.Q4_0.gguf",
-                                         TANDEM_TEST_DATA_DIR "/demo",
-                                         TANDEM_TEST_DATA_DIR "/random-1b-shape",
-                                         TANDEM_TEST_DATA_DIR "/random-27b-shape"),
+                         testing::Values(SourcePath("models/demo/demo.Q8_0.gguf"),
+                                         TestDataPath("demo.Q4_0.gguf"), TestDataPath("demo"),
+                                         TestDataPath("random-1b-shape"),
+                                         TestDataPath("random-27b-shape")),
                          [](const auto& test) {
                            std::string name = std::filesystem::path(test.param).filename();
                            for (char& c : name) c = std::isalnum(c) ? c : '_';

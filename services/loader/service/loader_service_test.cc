@@ -17,6 +17,7 @@
 #include "services/common/rpc/loader_client.h"
 #include "services/common/rpc/server.h"
 #include "services/common/testing/eventually.h"
+#include "services/common/testing/paths.h"
 #include "services/common/testing/temporary_directory.h"
 #include "services/common/weights/dequantize.h"
 #include "services/loader/formats/open_model.h"
@@ -28,7 +29,7 @@ namespace {
 using tandem::testing::Eventually;
 
 constexpr char kDemo[] = "demo.Q8_0.gguf";
-constexpr char kDemoFolder[] = TANDEM_SOURCE_DIR "/models/demo";
+const std::string kDemoFolder = SourcePath("models/demo");
 
 size_t OpenDescriptors() {
   const std::filesystem::directory_iterator entries("/proc/self/fd");
@@ -49,7 +50,7 @@ class LoaderServiceTest : public ::testing::Test {
 
   void StartLoader() {
     ModelStore::Options options;
-    options.roots = {kDemoFolder, TANDEM_TEST_DATA_DIR};
+    options.roots = {kDemoFolder, TestDataPath("")};
     options.packing.max_region_bytes = 2 << 20;
     store_ = ModelStore::Create(options).value();
     RegionServer::Options regions;
@@ -104,7 +105,7 @@ TEST_F(LoaderServiceTest, AClientGetsTheVeryNumbersOfTheFile) {
   const auto weights = client_->FetchWeights(**lease);
   ASSERT_TRUE(weights.ok()) << weights.status();
   EXPECT_GT((*weights)->regions().size(), 1u);
-  const auto source = OpenModelSource(std::string(kDemoFolder) + "/" + kDemo);
+  const auto source = OpenModelSource(kDemoFolder + "/" + kDemo);
   ASSERT_TRUE(source.ok()) << source.status();
   ExpectPackedEqualsSource(**weights, **source);
   const auto vocabulary = client_->ReadVocabulary(*model);

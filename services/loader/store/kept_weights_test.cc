@@ -13,6 +13,7 @@
 
 #include "services/common/base/shared_memory.h"
 #include "services/common/systemd/testing/fake_service_manager.h"
+#include "services/common/testing/paths.h"
 #include "services/common/testing/temporary_directory.h"
 #include "services/loader/store/model_store.h"
 
@@ -38,7 +39,7 @@ class KeptWeightsTest : public ::testing::Test {
  protected:
   void SetUp() override {
     for (const char* name : {"demo.Q4_0.gguf", "other.gguf"}) {
-      std::filesystem::copy_file(TANDEM_TEST_DATA_DIR "/demo.Q4_0.gguf", root_ + "/" + name);
+      std::filesystem::copy_file(TestDataPath("demo.Q4_0.gguf"), root_ + "/" + name);
     }
     ::setenv("NOTIFY_SOCKET", fake_.socket().c_str(), 1);
     manager_ = std::make_unique<ServiceManager>(ServiceManager::FromEnvironment());

@@ -1,4 +1,5 @@
 #include "services/loader/store/model_store.h"
+#include "services/common/testing/paths.h"
 #include "services/common/testing/temporary_directory.h"
 
 #include <fcntl.h>
@@ -20,7 +21,7 @@ class ModelStoreTest : public testing::Test {
  protected:
   void SetUp() override { Create({}); }
   void Create(ModelStore::Options options) {
-    options.roots = {TANDEM_TEST_DATA_DIR};
+    options.roots = {TestDataPath("")};
     auto store = ModelStore::Create(options);
     ASSERT_TRUE(store.ok()) << store.status();
     store_ = *std::move(store);

@@ -7,6 +7,7 @@
 
 #include "services/common/base/shared_memory.h"
 
+#include "services/common/testing/paths.h"
 #include "services/common/testing/status_matchers.h"
 #include "services/npu_worker/attention/kernel_abi.h"
 #include "services/npu_worker/emulator/kernels/instructions.h"
@@ -19,7 +20,7 @@ using testing::HasCode;
 using ::testing::HasSubstr;
 using testing::StatusIs;
 
-constexpr char kPackage[] = TANDEM_BINARY_DIR "/lib/tandem/npu/emulated/kernels.xclbin";
+const std::string kPackage = BuildPath("lib/tandem/npu/emulated/kernels.xclbin");
 constexpr uint32_t kHeadDim = 64;
 constexpr uint64_t kExchangeBytes = 4096;
 

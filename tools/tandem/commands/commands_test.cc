@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/time/clock.h"
+#include "services/common/testing/paths.h"
 #include "tools/tandem/commands/testing/commands_fixture.h"
 
 namespace tandem {
@@ -305,7 +306,7 @@ TEST_F(CommandsTest, UsageErrorsExitWithTwo) {
 
 TEST_F(CommandsTest, AFullDiskUnderStandardOutputIsAnError) {
   for (const std::vector<std::string>& arguments :
-       {std::vector<std::string>{"inspect", TANDEM_SOURCE_DIR "/models/demo/demo.Q8_0.gguf"},
+       {std::vector<std::string>{"inspect", SourcePath("models/demo/demo.Q8_0.gguf")},
         {"--help"},
         {"version"},
         {"manual"},
@@ -359,8 +360,8 @@ TEST_F(CommandsTest, AClusterOfOnesOwnThatCannotStartIsAnErrorAtOnce) {
     EXPECT_EQ(missing.Wait(), 2);
     EXPECT_THAT(missing.errors(), HasSubstr("/nowhere/model.gguf")) << command;
     // What only the cluster finds out.
-    Child child({command, "--model", TANDEM_SOURCE_DIR "/models/demo/demo.Q8_0.gguf",
-                 "--gpu-device", "nosuch"});
+    Child child(
+        {command, "--model", SourcePath("models/demo/demo.Q8_0.gguf"), "--gpu-device", "nosuch"});
     EXPECT_EQ(child.Wait(), 1);
     EXPECT_THAT(child.errors(), StartsWith("tandem: the cluster did not start: ")) << command;
   }
@@ -368,7 +369,7 @@ TEST_F(CommandsTest, AClusterOfOnesOwnThatCannotStartIsAnErrorAtOnce) {
 
 TEST_F(CommandsTest, AKilledCommandLeavesNothingOfItsCluster) {
   // Without it the cluster ends by itself, before the command is killed.
-  if (!std::filesystem::exists(TANDEM_BINARY_DIR "/bin/tandem-gpu-worker")) {
+  if (!std::filesystem::exists(BuildPath("bin/tandem-gpu-worker"))) {
     GTEST_SKIP() << "tandem-gpu-worker is not in this build";
   }
   std::string folder = testing::TempDir() + "/own-XXXXXX";
@@ -379,7 +380,7 @@ TEST_F(CommandsTest, AKilledCommandLeavesNothingOfItsCluster) {
     }
     return false;
   };
-  const std::string model = TANDEM_SOURCE_DIR "/models/demo/demo.Q8_0.gguf";
+  const std::string model = SourcePath("models/demo/demo.Q8_0.gguf");
   const std::vector<std::pair<int, std::vector<std::string>>> cases = {
       {SIGINT, {"bench", "--model", model, "--gpu-device", "nosuch"}},
       {SIGKILL, {"bench", "--model", model, "--gpu-device", "nosuch"}},
@@ -403,7 +404,7 @@ TEST_F(CommandsTest, AKilledCommandLeavesNothingOfItsCluster) {
 }
 
 TEST_F(CommandsTest, RunTalksToAGatewayThatServesItsVeryFile) {
-  const std::string path = TANDEM_SOURCE_DIR "/models/demo/demo.Q8_0.gguf";
+  const std::string path = SourcePath("models/demo/demo.Q8_0.gguf");
   Child inspect({"inspect", "--json", path});
   ASSERT_EQ(inspect.Wait(), 0);
   const auto model = nlohmann::json::parse(inspect.output());
@@ -428,7 +429,7 @@ TEST_F(CommandsTest, RunTalksToAGatewayThatServesItsVeryFile) {
 TEST_F(CommandsTest, LocalErrorsAreSentencesWithTheWayOut) {
   const std::string path = testing::TempDir() + "/there.gguf";
   std::ofstream(path) << "something";
-  Child child({"convert", TANDEM_SOURCE_DIR "/models/demo/demo.Q8_0.gguf", path, "--requantise"});
+  Child child({"convert", SourcePath("models/demo/demo.Q8_0.gguf"), path, "--requantise"});
   EXPECT_EQ(child.Wait(), 1);
   EXPECT_EQ(child.errors(),
             "tandem: " + path + " is there already: --force replaces it, or choose another name\n");

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "services/common/testing/paths.h"
 #include "tools/tandem/commands/testing/commands_fixture.h"
 #include "tools/tandem/commands/testing/terminal.h"
 
@@ -28,7 +29,7 @@ TEST_F(CommandsTest, ModelsOfAFolderAreListedWithTheirShapes) {
   const std::string folder = testing::TempDir() + "/model-folder";
   std::filesystem::create_directories(folder);
   std::ofstream(folder + "/broken.gguf") << "GGUF";
-  std::filesystem::copy_file(TANDEM_SOURCE_DIR "/models/demo/demo.Q8_0.gguf", folder + "/demo.gguf",
+  std::filesystem::copy_file(SourcePath("models/demo/demo.Q8_0.gguf"), folder + "/demo.gguf",
                              std::filesystem::copy_options::overwrite_existing);
   Child child({"models", "--folder", folder, "--json"});
   EXPECT_EQ(child.Wait(), 0);
@@ -76,8 +77,8 @@ TEST_F(CommandsTest, BashCompletesValuesAndFiles) {
   std::ofstream(script) << child.output();
   // The completions of the last of `words`.
   const auto offered = [&](const std::string& words) {
-    const std::string command = "bash --norc -c '. " + script + "; cd " + TANDEM_SOURCE_DIR +
-                                "/models/demo; COMP_WORDS=(" + words +
+    const std::string command = "bash --norc -c '. " + script + "; cd " +
+                                SourcePath("models/demo") + "; COMP_WORDS=(" + words +
                                 "); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _tandem; echo "
                                 "${COMPREPLY[*]}'";
     FILE* pipe = ::popen(command.c_str(), "r");
@@ -189,7 +190,7 @@ TEST_F(CommandsTest, DoctorsFindingsAreJsonToo) {
 }
 
 TEST_F(CommandsTest, InspectPrintsJson) {
-  Child child({"inspect", "--json", TANDEM_SOURCE_DIR "/models/demo/demo.Q8_0.gguf"});
+  Child child({"inspect", "--json", SourcePath("models/demo/demo.Q8_0.gguf")});
   EXPECT_EQ(child.Wait(), 0);
   const auto json = nlohmann::json::parse(child.output());
   EXPECT_EQ(json.at("format"), "gguf");
@@ -199,7 +200,7 @@ TEST_F(CommandsTest, InspectPrintsJson) {
 }
 
 TEST_F(CommandsTest, InspectPrintsWhatIsInAFile) {
-  Child child({"inspect", TANDEM_SOURCE_DIR "/models/demo/demo.Q8_0.gguf"});
+  Child child({"inspect", SourcePath("models/demo/demo.Q8_0.gguf")});
   EXPECT_EQ(child.Wait(), 0);
   EXPECT_THAT(child.output(), HasSubstr("gguf"));
   Child missing({"inspect", "/nowhere.gguf"});
@@ -209,7 +210,7 @@ TEST_F(CommandsTest, InspectPrintsWhatIsInAFile) {
 
 // A gateway would refuse the vocabulary in the same words: both ask Tokenizer::Create.
 TEST_F(CommandsTest, InspectJudgesAVocabularyAsAGatewayDoes) {
-  std::ifstream demo(TANDEM_SOURCE_DIR "/models/demo/demo.Q8_0.gguf", std::ios::binary);
+  std::ifstream demo(SourcePath("models/demo/demo.Q8_0.gguf"), std::ios::binary);
   std::string bytes{std::istreambuf_iterator<char>(demo), std::istreambuf_iterator<char>()};
   const size_t piece = bytes.find("<0x41>");
   ASSERT_NE(piece, std::string::npos);

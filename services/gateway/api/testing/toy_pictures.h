@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "services/common/base/check.h"
+#include "services/common/testing/paths.h"
 #include "services/gateway/engine/testing/fake_executor.h"
 #include "services/gateway/model/picture_encoder.h"
 #include "services/gateway/model/served_model.h"
@@ -52,7 +53,7 @@ inline absl::StatusOr<std::vector<std::vector<float>>> ToyEncode(
 }
 
 inline PictureEncoderOptions ToyPictureOptions() {
-  return {.decoder = {.program = TANDEM_BINARY_DIR "/bin/tandem-image-decoder"}};
+  return {.decoder = {.program = BuildPath("bin/tandem-image-decoder")}};
 }
 
 // `fetch_images`, `pan_and_scan`: as the gateway's flags.

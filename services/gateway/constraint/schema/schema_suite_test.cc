@@ -13,6 +13,7 @@
 #include <set>
 #include <string>
 
+#include "services/common/testing/paths.h"
 #include "services/gateway/constraint/testing/vocabularies.h"
 #include "services/gateway/constraint/testing/walks.h"
 
@@ -23,7 +24,7 @@ using Json = nlohmann::ordered_json;
 
 std::filesystem::path FindSuite() {
   if (const char* path = std::getenv("TANDEM_JSON_SCHEMA_SUITE")) return path;
-  return std::filesystem::path(TANDEM_SOURCE_DIR) / "build/json-schema-test-suite";
+  return SourcePath("build/json-schema-test-suite");
 }
 
 Json Read(const std::filesystem::path& path) {

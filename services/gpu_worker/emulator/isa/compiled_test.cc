@@ -7,6 +7,7 @@
 #include <memory>
 #include <set>
 
+#include "services/common/testing/paths.h"
 #include "services/gpu_worker/emulator/isa/compiled_code.h"
 #include "services/gpu_worker/emulator/isa/testing.h"
 
@@ -14,7 +15,7 @@ namespace tandem::rdna {
 namespace {
 
 std::vector<CompiledInstruction> Instructions(const std::string& name) {
-  std::ifstream file(std::string(RADEON_ISA_FOLDER) + "/testdata/" + name);
+  std::ifstream file(SourcePath("services/gpu_worker/emulator/isa/testdata/" + name));
   return ReadDisassembly(file);
 }
 

@@ -5,6 +5,7 @@
 #include <iostream>
 #include <sstream>
 
+#include "services/common/testing/paths.h"
 #include "services/gpu_worker/emulator/isa/compiled_code.h"
 #include "services/gpu_worker/emulator/isa/numbers.h"
 
@@ -19,8 +20,7 @@ std::string Trimmed(const std::string& text) {
 }
 
 std::map<std::string, std::vector<uint32_t>> ReadAssembled() {
-  const std::string path = std::string(RADEON_ISA_FOLDER) + "/testdata/assembled.txt";
-  std::ifstream file(path);
+  std::ifstream file(SourcePath("services/gpu_worker/emulator/isa/testdata/assembled.txt"));
   std::map<std::string, std::vector<uint32_t>> words;
   for (const CompiledInstruction& instruction : ReadDisassembly(file)) {
     words[Trimmed(instruction.text.substr(0, instruction.text.rfind("; ")))] = instruction.words;

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "services/common/base/check.h"
+#include "services/common/testing/paths.h"
 
 namespace tandem {
 namespace {
@@ -42,7 +43,7 @@ Child::Child(const std::vector<std::string>& arguments, const char* output) {
   MakePipe(output_, child_output);
   if (output != nullptr) child_output = UniqueFd(::open(output, O_WRONLY | O_CLOEXEC));
   MakePipe(errors_, child_errors);
-  std::string program = TANDEM_BINARY_DIR "/bin/tandem";
+  std::string program = BuildPath("bin/tandem");
   std::vector<std::string> words = arguments;
   std::vector<char*> argv = {program.data()};
   for (std::string& word : words) argv.push_back(word.data());

@@ -9,12 +9,13 @@
 #include <cstdlib>
 
 #include "services/common/base/check.h"
+#include "services/common/testing/paths.h"
 
 namespace tandem {
 
 Terminal::Terminal(const std::vector<std::string>& arguments, const std::string& home,
                    unsigned short columns, bool keep_no_color) {
-  const std::string program = TANDEM_BINARY_DIR "/bin/tandem";
+  const std::string program = BuildPath("bin/tandem");
   std::vector<char*> argv = {const_cast<char*>(program.c_str())};
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
