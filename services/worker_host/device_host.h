@@ -82,6 +82,8 @@ class DeviceHost {
 
   // Submits a call's segment after those of earlier calls of its plan.  Returns the call's number.
   uint64_t Submit(const worker::v1::ExecuteRequest& request);
+  // The masks of a call that were to follow are written.  REQUIRES no later call of its plan.
+  void MasksReady(uint64_t call);
   // Has Turn run a call to its end and tell `waiter`.  `waiter`: Borrowed until then.
   // REQUIRES a call that was not wanted before.
   void Want(uint64_t call, CallWaiter* waiter);
@@ -137,6 +139,7 @@ class DeviceHost {
     // Of a copy of KV, which has ended when it is submitted: what it has read, if it is sent inline.
     std::optional<worker::v1::InlineOutputs> copied;
     CallWaiter* waiter = nullptr;
+    bool awaits_masks = false;
     std::optional<absl::StatusOr<SegmentResult>> result;
   };
   // Fills the call's plan, header and work.
@@ -145,10 +148,11 @@ class DeviceHost {
   absl::StatusOr<SegmentResult> CopyKv(const worker::v1::ExecuteRequest& request, Call& call);
   // Waits for the segments of a plan's calls up to number `last`.
   void EndCallsOf(uint32_t plan, uint64_t last);
+  void ReleaseMasks(Call& call);
   // The call that gets the next turn: the oldest without a result, of the plan that has waited
   // longest.  Null: no plan needs one.
   Call* NextCall();
-  // Waits for a call's segment.  REQUIRES that no older call of its plan is without a result.
+  // Waits for a call's segment; masks that it awaits come no more.  REQUIRES that no older call of its plan is without a result.
   void End(Call& call);
   // Waits for all segments, in the order of their calls.
   void SettleAll();

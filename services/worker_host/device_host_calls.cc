@@ -45,6 +45,7 @@ absl::Status DeviceHost::SubmitSegment(const worker::v1::ExecuteRequest& request
     // While the device works.
     call.header = run->step->header;
     call.work = hosted->costs[request.segment_index()].Of(*run->step);
+    call.awaits_masks = run->masks_follow;
     return absl::OkStatus();
   }
   if (run.ok() && absl::IsUnavailable(submitted)) DeviceLost(submitted);
@@ -75,6 +76,19 @@ void DeviceHost::EndCallsOf(uint32_t plan, uint64_t last) {
   for (Call& earlier : calls_) {
     if (earlier.number <= last && earlier.plan == plan && !earlier.result) End(earlier);
   }
+}
+
+void DeviceHost::MasksReady(uint64_t number) {
+  const auto call = std::ranges::find(calls_, number, &Call::number);
+  if (call != calls_.end()) ReleaseMasks(*call);
+}
+
+void DeviceHost::ReleaseMasks(Call& call) {
+  if (!std::exchange(call.awaits_masks, false)) return;
+  Watched([&] {
+    worker_->MasksReady(call.plan);
+    return absl::OkStatus();
+  }).IgnoreError();  // an error is Wait's
 }
 
 void DeviceHost::Want(uint64_t number, CallWaiter* waiter) {
@@ -127,6 +141,7 @@ void DeviceHost::TellWaiters() {
 }
 
 void DeviceHost::End(Call& call) {
+  ReleaseMasks(call);
   call.result = Watched([&] { return worker_->Wait(call.plan); });
   if (call.result->ok()) {
     counters_.Count(**call.result, call.header.num_rows, call.work);

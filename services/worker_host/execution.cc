@@ -52,7 +52,10 @@ void ExecuteStream::OnRead(bool ok) {
     return;
   }
   if (request_.flush()) {
-    Release();
+    if (held_.has_value()) held_->announced = false;
+    ReleaseIfDue();
+  } else if (request_.masks_ready()) {
+    TakeMasks();
   } else if (!gone_) {
     Take();
   } else {
@@ -68,10 +71,23 @@ void ExecuteStream::Take() {
                       {"segment", request_.segment_index()},
                       {"traceparent", request_.traceparent()}});
   }
-  const Held taken{.call = owner_.host_.Submit(request_), .arrival_ns = arrival_ns};
+  const Held taken{.call = owner_.host_.Submit(request_),
+                   .arrival_ns = arrival_ns,
+                   .announced = request_.another_follows() && !owner_.host_.runs_in_wait(),
+                   .awaits_masks = request_.masks_follow()};
   Release();
   held_ = taken;
-  if (!request_.another_follows() || owner_.host_.runs_in_wait()) Release();
+  ReleaseIfDue();
+}
+
+void ExecuteStream::TakeMasks() {
+  if (!held_.has_value() || !std::exchange(held_->awaits_masks, false)) return;
+  owner_.host_.MasksReady(held_->call);
+  ReleaseIfDue();
+}
+
+void ExecuteStream::ReleaseIfDue() {
+  if (held_.has_value() && !held_->announced && !held_->awaits_masks) Release();
 }
 
 void ExecuteStream::Release() {

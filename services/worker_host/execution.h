@@ -56,6 +56,11 @@ class Execution {
 //   read 2 (another follows): submit 2,                               answer 2, wait for 3,
 //                             wait for 1, answer 1                    answer 3
 //
+// A call whose masks follow begins at once, and is waited for when they are there:
+//
+//   read 2 (masks follow): submit 2, wait for 1, answer 1
+//   read masks ready: go on with 2
+//
 // A flush ends the wait for an announced call that does not come.  A device that runs a
 // segment only while it is waited for (Worker::runs_in_wait) gains nothing by that: its answers are
 // never held back, and the next call waits in the socket.
@@ -82,9 +87,12 @@ class ExecuteStream final : public CallWaiter {
   void OnFinished(bool ok);
   void OnDone(bool ok);
   void Take();
+  void TakeMasks();
   void ReadNext();
   // The answer to the held-back call, if there is one, is due.
   void Release();
+  // Likewise, unless it waits for something.
+  void ReleaseIfDue();
   bool has_answers() const { return !answers_.empty() || !due_.empty(); }
   // Writes the oldest answer, unless a write is pending.
   void Write();
@@ -98,6 +106,8 @@ class ExecuteStream final : public CallWaiter {
   struct Held {
     uint64_t call = 0;
     int64_t arrival_ns = 0;
+    bool announced = false;  // another call follows
+    bool awaits_masks = false;
   };
   std::optional<Held> held_;
   std::vector<Held> due_;                            // not answered yet, oldest first; at most two

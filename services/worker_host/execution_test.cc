@@ -180,6 +180,72 @@ TEST_F(ExecutionTest, AnAnswerWaitsForTheCallThatFollowsOrForAFlush) {
   EXPECT_OK(Execute(Call(1, WriteStep(1)))) << "one by one again";
 }
 
+// What a step chose before its masks were there would be wrong.
+TEST_F(ExecutionTest, ACallIsNotWaitedForBeforeItsMasksAreThere) {
+  for (const bool runs_in_wait : {false, true}) {
+    SCOPED_TRACE(runs_in_wait);
+    std::vector<uint32_t> masks;  // first word as each step saw it
+    const ExchangeArea& area = exchange_->layout.masks;
+    const auto write = [&](uint32_t lane, uint32_t word) {
+      std::memcpy(exchange_->Area(lane, area).data(), &word, sizeof(word));
+    };
+    Start({.run =
+               [&](const SegmentRun& run) {
+                 uint32_t word = 0;
+                 std::memcpy(&word, exchange_->Area(run.lane, area).data(), sizeof(word));
+                 masks.push_back(word);
+                 return SegmentResult{};
+               },
+           .runs_in_wait = runs_in_wait});
+    ASSERT_OK(Load(1));
+    client_->Open(worker_->execution_target());
+    for (const bool another_follows : {true, false}) {
+      write(0, 1);
+      write(1, 2);
+      const uint64_t first = WriteMaskedStep(0), second = WriteMaskedStep(1);
+      ExecuteRequest call = Call(1, first, 0, 0), behind = Call(1, second, 0, 1);
+      call.set_another_follows(true);
+      behind.set_another_follows(another_follows);
+      behind.set_masks_follow(true);
+      ASSERT_OK(client_->Submit(call, kLong));
+      ASSERT_OK(client_->Submit(behind, kLong));
+      ASSERT_OK(client_->Wait(kLong).status());
+      ASSERT_OK(client_->Flush(kLong));  // no reason to run it
+      ASSERT_OK(client_->GetStatus(kLong).status());
+      write(1, 3);
+      ASSERT_OK(client_->MasksReady(kLong));
+      ASSERT_OK(client_->Wait(kLong).status());
+      EXPECT_THAT(masks, ElementsAre(1, 3));
+      masks.clear();
+    }
+    TearDown();
+  }
+}
+
+TEST_F(ExecutionTest, MasksThatNeverComeHoldNothingUp) {
+  std::atomic<int> runs = 0;
+  Start({.run = [&](const SegmentRun&) {
+    ++runs;
+    return SegmentResult{};
+  }});
+  ASSERT_OK(Load(1));
+  client_->Open(worker_->execution_target());
+  ExecuteRequest before = Call(1, WriteStep(1, 0)), call = Call(1, WriteMaskedStep(1), 0, 1);
+  before.set_another_follows(true);
+  call.set_masks_follow(true);
+  ASSERT_OK(client_->Submit(before, kLong));
+  ASSERT_OK(client_->Submit(call, kLong));
+  ASSERT_OK(client_->Wait(kLong).status());  // so the worker has read the other
+  client_.reset();
+  WorkerClient second(worker_->target());
+  ASSERT_OK(second.LoadPlan(LoadRequest(2), nullptr, kLong));
+  second.Open(worker_->execution_target());
+  EXPECT_OK(Run(second, Call(2, WriteStep(1, 1), 0, 1)));
+  EXPECT_EQ(runs.load(), 3);
+  ASSERT_OK(second.MasksReady(kLong));
+  EXPECT_OK(Run(second, Call(2, WriteStep(1, 0)))) << "masks of no call do no harm";
+}
+
 TEST_F(ExecutionTest, ADeviceThatRunsWhileItIsWaitedForAnswersWithoutTheCallThatFollows) {
   Start({.runs_in_wait = true});
   ASSERT_OK(Load(1));

@@ -172,7 +172,11 @@ absl::StatusOr<SegmentRun> LoadedPlan::Prepare(const worker::v1::ExecuteRequest&
     TANDEM_RETURN_IF_ERROR(ReadStep(request.lane(), request.step_id()));
   }
   run.step = &lane.step;
+  run.masks_follow = request.masks_follow() && lane.step.header.num_masks > 0;
   if (inline_activations_) {
+    if (run.masks_follow) {
+      return absl::InvalidArgumentError("masks that follow, under a plan with inline activations");
+    }
     const Segment& segment = SegmentOf(segment_index);
     TANDEM_RETURN_IF_ERROR(TakeInputs(request.inputs(), *exchange_, request.lane(), segment,
                                       lane.step.header, EndsWithHead(segment, num_layers_)));

@@ -69,6 +69,18 @@ class WorkerServiceTest : public ::testing::Test {
     return step_id_;
   }
 
+  // A row whose output has mask 0.
+  uint64_t WriteMaskedStep(uint32_t lane) {
+    testing::StepBuilder builder(limits_);
+    builder.Begin();
+    builder.AddOutput(builder.AddRows(builder.AddSequence(), {7}));
+    builder.MaskOutput();
+    StepBatch batch = builder.batch();
+    batch.header.step_id = ++step_id_;
+    tandem::WriteStep(batch, exchange_->Area(lane, exchange_->layout.step));
+    return step_id_;
+  }
+
   static worker::v1::ExecuteRequest Call(uint64_t epoch, uint64_t step_id, uint32_t segment = 0,
                                          uint32_t lane = 0) {
     worker::v1::ExecuteRequest request;

@@ -91,5 +91,71 @@ TEST_F(WorkerSuite, StepsThatAreQueuedAndFedGiveTheSameBitsAsOneByOne) {
   EXPECT_GT(num_distinct, kSteps / 2);
 }
 
+// A masked sequence, fed from step to step, behind an output without a mask if `rows` is above 1.
+// Masks are written before their step is submitted, or (`follow`) when the step before it has ended.
+void RunMasked(PlanRunner& runner, uint32_t rows, bool logits, bool follow,
+               std::vector<OutputResult>& results) {
+  const uint32_t vocab = runner.config().vocab_size, output = rows > 1 ? 1 : 0;
+  StepBuilder steps(runner.limits(), 4);
+  const uint32_t sequence = steps.AddSequence(), other = steps.AddSequence();
+  const auto write = [&](uint32_t step, uint32_t lane) {
+    std::vector<uint32_t> mask(MaskWords(vocab));
+    for (uint32_t t = step % 3; t < vocab; t += 3) mask[t / 32] |= 1u << (t % 32);
+    runner.WriteMask(0, mask, lane);
+  };
+  const auto wait = [&](uint32_t step) {
+    ASSERT_OK(runner.WaitForStep());
+    results.push_back(runner.Output(output, step % 2));
+    EXPECT_EQ(results.back().candidates[0].token % 3, step % 3);
+    EXPECT_EQ(runner.Guess(output, step % 2), results.back().candidates[0].token);
+  };
+  constexpr uint32_t kSteps = 6;
+  for (uint32_t step = 0; step < kSteps; ++step) {
+    const uint32_t lane = step % 2;
+    const bool late = follow && step > 0;
+    steps.Begin();
+    steps.set_num_candidates(5);
+    steps.set_want_logits(logits);
+    if (rows > 1) {
+      const std::vector<uint32_t> tokens = MakeTokens(runner.config(), rows - 1, 100 + step);
+      steps.AddOutput(steps.AddRows(other, tokens) + rows - 2);
+    }
+    const uint32_t row = steps.AddRows(sequence, {step == 0 ? 3u : 0u});
+    if (step > 0) steps.FeedRow(row, output);
+    steps.AddOutput(row);
+    steps.MaskOutput();
+    write(late ? step + 1 : step, lane);  // a late one is another until then
+    ASSERT_OK(runner.SubmitStep(steps.batch(), lane, late));
+    if (step > 0) wait(step - 1);
+    if (!late) continue;
+    write(step, lane);
+    runner.MasksReady();
+  }
+  wait(kSteps - 1);
+}
+
+TEST_F(WorkerSuite, MasksThatFollowGiveTheSameBitsAsMasksThatAreThere) {
+  if (!worker().description().feeds_steps) GTEST_SKIP() << "it does not feed steps";
+  const auto weights = testing::RandomWeightSet(testing::MakeConfig({}));
+  for (const uint32_t rows : {1u, 2u, 19u}) {
+    for (const bool logits : {false, true}) {
+      SCOPED_TRACE(::testing::Message() << rows << " rows, logits: " << logits);
+      std::vector<OutputResult> there, followed;
+      ASSERT_OK_AND_ASSIGN(auto runner, RunWhole(weights, {.num_lanes = 2}));
+      RunMasked(*runner, rows, logits, false, there);
+      ASSERT_OK_AND_ASSIGN(runner, RunWhole(weights, {.num_lanes = 2}));
+      RunMasked(*runner, rows, logits, true, followed);
+      ASSERT_EQ(followed.size(), there.size());
+      for (size_t step = 0; step < there.size(); ++step) {
+        EXPECT_EQ(followed[step].log_sum_exp, there[step].log_sum_exp);
+        for (uint32_t c = 0; c < 5; ++c) {
+          EXPECT_EQ(followed[step].candidates[c].token, there[step].candidates[c].token);
+          EXPECT_EQ(followed[step].candidates[c].logit, there[step].candidates[c].logit);
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tandem::conformance

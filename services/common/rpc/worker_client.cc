@@ -156,6 +156,12 @@ absl::Status WorkerClient::Flush(absl::Duration timeout) {
   return Send(flush, timeout);
 }
 
+absl::Status WorkerClient::MasksReady(absl::Duration timeout) {
+  worker::v1::ExecuteRequest ready;
+  ready.set_masks_ready(true);
+  return Send(ready, timeout);
+}
+
 absl::Status WorkerClient::AwaitAnswer(absl::Duration timeout) {
   const absl::Time deadline = absl::Now() + timeout;
   while (true) {

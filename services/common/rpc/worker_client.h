@@ -53,7 +53,7 @@ class HopStatistics {
   std::atomic<uint32_t> hop_ns_[kWindow] = {};
 };
 
-// Open, Submit, Flush, Wait and Close belong to one engine thread; everything else is thread-safe.
+// Open, Submit, Flush, MasksReady, Wait and Close belong to one engine thread; everything else is thread-safe.
 // All calls block, at most for their timeout.
 class WorkerClient {
  public:
@@ -95,6 +95,8 @@ class WorkerClient {
   absl::Status Submit(const worker::v1::ExecuteRequest& request, absl::Duration timeout);
   // Withdraws another_follows of the last call; errors as Submit's.
   absl::Status Flush(absl::Duration timeout);
+  // The masks of the last call, which were to follow, are written; errors as Submit's.
+  absl::Status MasksReady(absl::Duration timeout);
   // Returns the answer to the oldest unanswered call; it is valid until the next Wait.
   // UNAVAILABLE: as Submit, or the answer is to another call; the stream is closed then, and late
   // answers are dropped.  Other codes are the worker's answer.

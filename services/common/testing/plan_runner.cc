@@ -180,11 +180,14 @@ absl::StatusOr<SegmentResult> PlanRunner::WaitForStep() {
   return workers_[0]->Wait(plan_);
 }
 
-absl::Status PlanRunner::SubmitStep(const StepBatch& step, uint32_t lane) {
+absl::Status PlanRunner::SubmitStep(const StepBatch& step, uint32_t lane, bool masks_follow) {
   TANDEM_CHECK(segments_.size() == 1);
   TANDEM_RETURN_IF_ERROR(WriteAndCheckStep(step, lane));
-  return workers_[0]->Submit(
-      {.plan = plan_, .lane = lane, .step = &steps_[lane].step, .first_of_step = true});
+  return workers_[0]->Submit({.plan = plan_,
+                              .lane = lane,
+                              .step = &steps_[lane].step,
+                              .first_of_step = true,
+                              .masks_follow = masks_follow});
 }
 
 absl::Status PlanRunner::CopyKv(const KvCopy& copy) {

@@ -72,8 +72,10 @@ class PlanRunner {
   absl::Status WriteAndCheckStep(const StepBatch& step, uint32_t lane = 0);
   absl::StatusOr<SegmentResult> RunSegment(uint32_t segment_index, uint32_t lane = 0);
 
-  // For plans of one segment: writes and submits the step; waits for the oldest submitted.
-  absl::Status SubmitStep(const StepBatch& step, uint32_t lane);
+  // For plans of one segment: writes and submits the step; waits for the oldest submitted.  If its
+  // masks follow, they are written until MasksReady.
+  absl::Status SubmitStep(const StepBatch& step, uint32_t lane, bool masks_follow = false);
+  void MasksReady() { workers_[0]->MasksReady(plan_); }
   absl::StatusOr<SegmentResult> WaitForStep();
 
   // Has every worker copy its layers.

@@ -77,6 +77,7 @@ struct SegmentRun {
   uint32_t lane = 0;
   const StepBatch* step = nullptr;  // Borrowed for the call; already checked
   bool first_of_step = false;       // first segment of this step on this worker
+  bool masks_follow = false;        // masks of the step are written until MasksReady
 };
 
 struct SegmentResult {
@@ -124,9 +125,11 @@ class Worker {
   virtual absl::StatusOr<bool> Advance(uint32_t /*plan*/) { return true; }
   // Whether submissions of `plan` still wait for their turn: they need Advance to get on.
   virtual bool HoldsBack(uint32_t /*plan*/) const { return false; }
+  // The masks of the segment of `plan` submitted last, which had masks_follow, are written.
+  virtual void MasksReady(uint32_t /*plan*/) {}
   // Returns once the outputs of the oldest submitted segment of `plan` are in the exchange region.
   // Errors of Submit and Wait: UNAVAILABLE: the device is lost or timed out; a reload may help.
-  // REQUIRES: one Wait for each Submit.
+  // REQUIRES: one Wait for each Submit, and MasksReady before it where masks follow.
   virtual absl::StatusOr<SegmentResult> Wait(uint32_t plan) = 0;
   // Whether a submitted segment does not begin before its Wait.  Its answer is then never held back
   // for the call that follows.

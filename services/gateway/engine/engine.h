@@ -51,6 +51,7 @@
 #include "services/gateway/engine/engine_observer.h"
 #include "services/gateway/engine/kv_receiver.h"
 #include "services/gateway/engine/kv_sender.h"
+#include "services/gateway/engine/late_masks.h"
 #include "services/gateway/engine/neighbours.h"
 #include "services/gateway/engine/recovery.h"
 #include "services/gateway/engine/request_run.h"
@@ -215,6 +216,8 @@ class Engine final : public RequestSink {
   void RunOnce();
   void TakeRequests();
   void Accept(SubmittedRequest submitted);
+  void Keep(uint64_t id, std::unique_ptr<RequestRun> run);
+  std::unique_ptr<RequestRun> Remove(Runs::iterator found);
   // Requests of other engines, and those that go to them while workers are lost (engine_moves.cc).
   void Continue(std::unique_ptr<MovedRequest> moved);
   void OfferRuns();
@@ -240,6 +243,7 @@ class Engine final : public RequestSink {
     const ScheduledStep* step = nullptr;  // the scheduler's
     uint32_t lane = 0;
     bool queued = false;
+    bool masks_follow = false;
     absl::Time begin;
     std::vector<RequestRows> rows;  // empty unless somebody observes
   };
@@ -250,6 +254,8 @@ class Engine final : public RequestSink {
   void RunOneStep();
   void SubmitStep(const ScheduledStep& step);
   void WaitForStep();
+  // Takes what the oldest step under way has led to.
+  void EndOldest();
   // Tells the admission what a step took, and from time to time how far the requests are.
   void NoteLoad(const Flight& flight, absl::Time now);
   std::vector<RequestRows> RowsOf(const ScheduledStep& step) const;
@@ -285,18 +291,25 @@ class Engine final : public RequestSink {
   void FillDrafters(const Snapshot& snapshot, v1::SchedulerStatus& status) const;
 
   // Constrained answers (engine_constraint.cc).
+  // `guess`: the device's, Scheduler::Append's.
   void TakeConstrainedOutput(uint64_t id, RequestRun& run, const OutputResult& result,
-                             std::span<const float> logits, bool guessed);
+                             std::span<const float> logits, uint32_t guess, bool guessed);
+  // Of the answers whose masks may be late in the next step; null: none may.
+  LateMask MayBeLate() const;
   // How many of the guesses the next step can verify, with their masks made.
   size_t MaskGuesses(RequestRun& run, std::span<const uint32_t> guesses) const;
   bool IsQuick(const RequestRun& run) const;
   std::unique_ptr<ConstraintWork> MakeWork(uint64_t id, const RequestRun& run) const;
   void PostWork(uint64_t id, RequestRun& run);
-  void WriteMasks(const ScheduledStep& step, uint32_t lane);
+  // Writes the masks that are known; true: others follow.
+  bool WriteMasks(const ScheduledStep& step, uint32_t lane);
+  // The step before has ended: writes the masks that follow, of the tokens that it has decided.
+  void WriteLateMasks(Flight& flight);
+  void WriteMask(uint32_t lane, uint32_t index, std::span<const uint32_t> mask);
   // Takes the work that the pool has ended.  While nothing is under way it waits for it: for all of
   // it a short time, and with `idle` for some of it.
   void TakeConstraintWork(bool idle);
-  void FinishWork(ConstraintWork& work, bool guessed = false);
+  void FinishWork(ConstraintWork& work, uint32_t guess = kNoToken, bool guessed = false);
   // What becomes of the steps under way when the oldest has failed.
   void FailStep(const absl::Status& status);
   void LoseSteps(const absl::Status& status);
@@ -353,6 +366,8 @@ class Engine final : public RequestSink {
   mutable Mutex mutex_;
   Snapshot published_ ABSL_GUARDED_BY(mutex_);
 
+  LateMasks late_masks_;
+  uint32_t num_constrained_ = 0;  // of runs_
   const ForcedEncoder constraint_encoder_;
   ConstraintPool constraint_pool_;
   const std::shared_ptr<StreamNotifier> notifier_;

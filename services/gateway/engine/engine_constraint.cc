@@ -1,4 +1,5 @@
 // Engine: answers that follow a constraint.
+#include <algorithm>
 #include <cstring>
 
 #include "absl/time/clock.h"
@@ -15,8 +16,27 @@ constexpr absl::Duration kIdleWait = absl::Milliseconds(20);
 
 }  // namespace
 
-void Engine::WriteMasks(const ScheduledStep& step, uint32_t lane) {
-  if (step.batch.header.num_masks == 0) return;
+LateMask Engine::MayBeLate() const {
+  if (num_constrained_ == 0 || !executor_->takes_late_masks()) return nullptr;
+  // Steps of other answers are queued in any case: without late masks the constrained ones would have
+  // rows in every second one.
+  if (num_constrained_ == runs_.size() && !late_masks_.Pay()) return nullptr;
+  return [this](uint64_t id) {
+    const RequestRun& run = *runs_.at(id);
+    return !run.has_work && IsQuick(run);
+  };
+}
+
+void Engine::WriteMask(uint32_t lane, uint32_t index, std::span<const uint32_t> mask) {
+  const std::span<std::byte> area = executor_->MaskArea(lane, index);
+  TANDEM_CHECK(mask.size_bytes() == area.size());
+  std::memcpy(area.data(), mask.data(), area.size());
+  counters_.step_bytes += area.size();
+}
+
+bool Engine::WriteMasks(const ScheduledStep& step, uint32_t lane) {
+  if (step.batch.header.num_masks == 0) return false;
+  bool others_follow = false;
   // Outputs of guesses follow those of their sequence.
   const ScheduledOutput* before = nullptr;
   size_t num_before = 0;
@@ -24,19 +44,35 @@ void Engine::WriteMasks(const ScheduledStep& step, uint32_t lane) {
     const uint32_t index = step.batch.outputs[o].mask;
     if (index == kNoMask) continue;
     const ScheduledOutput& output = step.outputs[o];
+    others_follow |= output.fed;
+    if (output.fed) continue;
     num_before = before != nullptr && before->sequence == output.sequence ? num_before + 1 : 0;
     before = &output;
-    const std::span<const std::byte> mask =
-        std::as_bytes(runs_.at(output.sequence)->mask(num_before));
-    const std::span<std::byte> area = executor_->MaskArea(lane, index);
-    TANDEM_CHECK(mask.size() == area.size());
-    std::memcpy(area.data(), mask.data(), mask.size());
-    counters_.step_bytes += mask.size();
+    WriteMask(lane, index, runs_.at(output.sequence)->mask(num_before));
   }
+  return others_follow;
+}
+
+void Engine::WriteLateMasks(Flight& flight) {
+  const ScheduledStep& step = *flight.step;
+  const uint64_t step_id = step.batch.header.step_id;
+  for (uint32_t o = 0; o < step.outputs.size(); ++o) {
+    const uint32_t index = step.batch.outputs[o].mask;
+    const ScheduledOutput& output = step.outputs[o];
+    if (index == kNoMask || !output.fed) continue;
+    if (scheduler_->Decides(step_id, output.sequence, output.position)) {
+      WriteMask(flight.lane, index, runs_.at(output.sequence)->mask());
+    } else {
+      // Nobody looks at the output, but it must have one.
+      std::ranges::fill(executor_->MaskArea(flight.lane, index), std::byte{0xFF});
+    }
+  }
+  flight.masks_follow = false;
+  executor_->MasksReady();
 }
 
 void Engine::TakeConstrainedOutput(uint64_t id, RequestRun& run, const OutputResult& result,
-                                   std::span<const float> logits, bool guessed) {
+                                   std::span<const float> logits, uint32_t guess, bool guessed) {
   const auto complete = run.Decide(result, logits);
   if (!complete.ok()) return End(id, complete.status());
   if (run.near_tie()) ++counters_.near_ties;
@@ -47,8 +83,9 @@ void Engine::TakeConstrainedOutput(uint64_t id, RequestRun& run, const OutputRes
     auto work = MakeWork(id, run);
     work->only_quick = waits && options_.quick_constraint_work < UINT64_MAX;
     RunConstraintWork(constraint_encoder_, *work);
-    if (!work->cut_off) return FinishWork(*work, guessed);
+    if (!work->cut_off) return FinishWork(*work, guess, guessed);
   }
+  scheduler_->TakeBack(id);
   PostWork(id, run);
 }
 
@@ -79,7 +116,7 @@ void Engine::TakeConstraintWork(bool idle) {
   for (const auto& work : constraint_pool_.Take(until, idle)) FinishWork(*work);
 }
 
-void Engine::FinishWork(ConstraintWork& work, bool guessed) {
+void Engine::FinishWork(ConstraintWork& work, uint32_t guess, bool guessed) {
   RequestRun* const run = FindRun(work.request);
   if (run == nullptr) return;  // ended meanwhile
   run->has_work = false;
@@ -88,7 +125,8 @@ void Engine::FinishWork(ConstraintWork& work, bool guessed) {
     for (EngineObserver* observer : options_.observers) observer->MaskMade(work.time);
   }
   if (work.token.has_value()) {
-    return TakeOutcome(work.request, *run, run->Conclude(&work, rules_), kNoToken, guessed);
+    late_masks_.TokenDecided(!work.forced.empty());
+    return TakeOutcome(work.request, *run, run->Conclude(&work, rules_), guess, guessed);
   }
   const std::vector<uint32_t> forced = run->BeginConstraint(work, rules_);
   const absl::Status status = scheduler_->Add(run->MakeSequenceSpec(work.request));

@@ -36,7 +36,7 @@ void Engine::BeginDrafting(uint64_t id, const RequestRun& run, std::span<const u
 void Engine::ChooseGuesses() {
   if (speculator_ == nullptr || refused_before_) return;
   speculator_->StepEnds();  // tokens that a constraint decided between steps
-  scheduler_->FindDraftPlaces(draft_places_);
+  scheduler_->FindDraftPlaces(draft_places_, MayBeLate());
   const bool queues = executor_->depth() > 1 && draft_places_.can_queue;
   const auto choices = speculator_->Choose(draft_places_.places, draft_places_.num_rows, queues);
   for (size_t i = 0; i < choices.size(); ++i) {

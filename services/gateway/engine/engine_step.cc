@@ -26,7 +26,7 @@ void Engine::RunOneStep() {
   }
   TakeConstraintWork(false);
   ChooseGuesses();
-  StepRules rules{.feeds = executor_->feeds()};
+  StepRules rules{.late_mask = MayBeLate(), .feeds = executor_->feeds()};
   if (options_.token_target > absl::ZeroDuration()) {
     rules.prompt_rows = [this](uint32_t decode_rows) { return PromptRowsBeside(decode_rows); };
   }
@@ -61,7 +61,7 @@ void Engine::SubmitStep(const ScheduledStep& step) {
                 .step_id = step.batch.header.step_id,
                 .another_follows = step.another_follows};
   counters_.step_bytes += WriteStep(step.batch, executor_->StepArea(call.lane));
-  WriteMasks(step, call.lane);
+  call.masks_follow = WriteMasks(step, call.lane);
   for (const ScheduledPicture& picture : step.pictures) {
     executor_->WriteSoftTokens(call.lane, picture.first_row, picture.soft_tokens);
   }
@@ -71,6 +71,7 @@ void Engine::SubmitStep(const ScheduledStep& step) {
       {.step = &step,
        .lane = call.lane,
        .queued = !flights_.empty(),
+       .masks_follow = call.masks_follow,
        .begin = now,
        .rows = options_.observers.empty() ? std::vector<RequestRows>() : RowsOf(step)});
   for (EngineObserver* observer : options_.observers) {
@@ -81,6 +82,11 @@ void Engine::SubmitStep(const ScheduledStep& step) {
 }
 
 void Engine::WaitForStep() {
+  EndOldest();
+  if (!flights_.empty() && flights_.front().masks_follow) WriteLateMasks(flights_.front());
+}
+
+void Engine::EndOldest() {
   const auto timings = executor_->Wait();
   if (!timings.ok()) return FailStep(timings.status());
   const Flight flight = std::move(flights_.front());
@@ -91,12 +97,14 @@ void Engine::WaitForStep() {
   scheduler_->StepDone();
   const absl::Time now = absl::Now();
   last_step_took_ = now - flight.begin;
+  const absl::Duration took = now - std::max(flight.begin, last_wait_end_);
   NoteLoad(flight, now);
   NoteStep(flight);
   last_wait_end_ = now;
   ChargeDevices(step, *timings);
   for (uint32_t o = 0; o < step.outputs.size(); ++o) TakeOutput(flight, o);
   for (uint32_t p = 0; p < step.batch.pooled.size(); ++p) TakePooled(flight, p);
+  if (step.batch.header.num_masks > 0) late_masks_.StepTook(took, absl::Now() - now);
   if (speculator_ != nullptr) speculator_->StepEnds();
 }
 
@@ -154,8 +162,11 @@ void Engine::ChargeDevices(const ScheduledStep& step, const std::vector<SegmentT
 void Engine::TakeOutput(const Flight& flight, uint32_t o) {
   const ScheduledStep& step = *flight.step;
   const ScheduledOutput& output = step.outputs[o];
+  const uint64_t step_id = step.batch.header.step_id;
   // The request has ended, or the row was computed with a rejected token.
-  if (!scheduler_->IsValid(step.batch.header.step_id, output.sequence, output.position)) return;
+  if (!scheduler_->IsValid(step_id, output.sequence, output.position)) return;
+  // Its token is forced.
+  if (output.sample && !scheduler_->Decides(step_id, output.sequence, output.position)) return;
   RequestRun& run = *runs_.at(output.sequence);
   if (output.sample) return TakeSampledOutput(output.sequence, run, flight, o);
   absl::Status status =
@@ -184,7 +195,8 @@ void Engine::TakeSampledOutput(uint64_t id, RequestRun& run, const Flight& fligh
   const bool guessed = flight.step->outputs[o].guessed;
   if (run.constrained()) {
     if (guessed) NoteAccepted(run);
-    return TakeConstrainedOutput(id, run, result, logits, guessed);
+    return TakeConstrainedOutput(id, run, result, logits, executor_->Guess(flight.lane, o),
+                                 guessed);
   }
   auto outcome = run.TakeSample(result, logits, rules_);
   if (!outcome.ok()) return End(id, outcome.status());

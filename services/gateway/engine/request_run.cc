@@ -45,7 +45,7 @@ SequenceSpec RequestRun::MakeSequenceSpec(uint64_t id) const {
           .prompt_logprobs = request_.prompt_logprobs,
           .pooled = request_.embedding,
           .needs = needs(),
-          .guess = constrained() ? std::nullopt : GuessRule::For(request_.sampling),
+          .guess = GuessRule::For(request_.sampling),
           .constrained = constrained(),
           .max_answer = request_.max_tokens,
           .use_prefix_cache = request_.use_prefix_cache,

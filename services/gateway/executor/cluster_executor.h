@@ -58,9 +58,11 @@ class ClusterExecutor final : public Executor {
                        std::span<const float> soft_tokens) override;
   uint32_t depth() const override { return depth_; }
   bool feeds() const override { return feeds_; }
+  bool takes_late_masks() const override { return feeds_ && !workers_[0]->client->remote(); }
   uint32_t DecodeRows(uint32_t decoding) const override;
   void WaitUntilDue() override;
   void Submit(StepCall call) override;
+  void MasksReady() override;
   absl::StatusOr<std::vector<SegmentTiming>> Wait() override;
   std::span<std::byte> KvArea() override { return exchange_->Area(0, exchange_->layout.kv); }
   absl::Status CopyKv(const KvCopy& copy) override;

@@ -70,6 +70,14 @@ void ClusterExecutor::Submit(StepCall call) {
   timer_.Sent();
 }
 
+void ClusterExecutor::MasksReady() {
+  TANDEM_CHECK(under_way_.size() == 1);
+  Step& step = under_way_.front();
+  if (!lost_.ok() || !step.status.ok()) return;
+  const absl::Status sent = workers_[0]->client->MasksReady(DeadlineOf(0));
+  if (!sent.ok()) step.status = CallFailed(plan_.segments[0], sent);
+}
+
 absl::StatusOr<std::vector<SegmentTiming>> ClusterExecutor::Wait() {
   TANDEM_CHECK(!under_way_.empty());
   Step& oldest = under_way_.front();
@@ -166,6 +174,7 @@ const worker::v1::ExecuteRequest& ClusterExecutor::Request(const Segment& segmen
   request_.set_segment_index(segment.index);
   request_.set_lane(call.lane);
   request_.set_another_follows(feeds_ && call.another_follows);
+  request_.set_masks_follow(call.masks_follow);
   if (call.trace.step.trace_id.valid()) {
     request_.set_traceparent(FormatTraceParent(call.trace.Call(segment.index)));
     request_.set_tracestate(call.trace.state);

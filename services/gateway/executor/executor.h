@@ -110,6 +110,8 @@ struct StepCall {
   // Another Submit is expected before the Wait for this step.  If Wait comes first, it costs an
   // extra message.
   bool another_follows = false;
+  // Masks of the step are written after Submit, until MasksReady.  REQUIRES takes_late_masks().
+  bool masks_follow = false;
   StepTrace trace;  // the parent of the spans of the workers' calls; sent to the workers
 };
 
@@ -140,7 +142,8 @@ class Executor {
 
   // The step area of a lane, to be filled by WriteStep.
   virtual std::span<std::byte> StepArea(uint32_t lane) = 0;
-  // Mask number `mask` of the step in a lane: MaskWords(vocab_size) words, filled before Submit.
+  // Mask number `mask` of the step in a lane: MaskWords(vocab_size) words, filled before Submit, or
+  // before MasksReady.
   // REQUIRES mask < limits().max_sequences.
   virtual std::span<std::byte> MaskArea(uint32_t lane, uint32_t mask) = 0;
   // The rows of a picture of the step in a lane, [PictureEntry::num_rows, hidden_dim], written
@@ -155,6 +158,8 @@ class Executor {
   // Whether a step takes speculative tokens of the one that is under way.  If not, steps under way
   // at once share no sequence but one whose prompt they compute.
   virtual bool feeds() const { return depth() > 1; }
+  // Whether a step's masks may be written while its workers have begun.
+  virtual bool takes_late_masks() const { return false; }
   // Of `decoding` sequences that decode, how many one step should have: all, or half of them, where
   // two such steps at once take less time.
   virtual uint32_t DecodeRows(uint32_t decoding) const { return decoding; }
@@ -165,12 +170,15 @@ class Executor {
   // Hands a step to the workers, which run it after the steps submitted before.  Its Wait returns
   // errors.  REQUIRES fewer than depth() steps under way.
   virtual void Submit(StepCall call) = 0;
+  // The masks of the step submitted last are written.
+  // REQUIRES StepCall::masks_follow, and that the steps before it have been waited for.
+  virtual void MasksReady() {}
   // Waits until the oldest step under way has run all segments of the plan; returns one timing per
   // segment.
   // UNAVAILABLE: a worker is lost, missed its deadline, answered another call or sent results that
   // do not fit the step.  The KV cache and all steps under way are lost: call Recover.  DATA_LOSS,
   // INTERNAL: the step failed or was refused; the workers are alive.
-  // REQUIRES a step under way.
+  // REQUIRES a step under way, with its masks.
   virtual absl::StatusOr<std::vector<SegmentTiming>> Wait() = 0;
   // Results of the last step in `lane`, o < its num_outputs.
   virtual const OutputResult& Output(uint32_t lane, uint32_t o) const = 0;

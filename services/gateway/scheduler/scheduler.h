@@ -58,11 +58,14 @@
 // The next step waits for the outcome of one with drafted rows.  Guesses for a constrained sequence
 // have masks of their own, each for the case that the guesses before it are accepted.
 //
-// A constrained sequence has a mask for each sampled output, which depends on the token before.  It
-// has no rows until that token is appended.  Its neighbours do not wait for it: their steps are
-// queued as usual.  Constrained sequences decode together: while some do in the step under way, the
-// others wait for the next one, because two steps of half of the rows read the weights twice.
-// Tokens that the constraint forces are appended together and form one chunk.
+// A constrained sequence has a mask for each sampled output, which depends on the token before.  Where
+// masks may be late (StepRules::late_mask), it is fed as others are, and its mask is written when its
+// token is decided.  If that does not come in time (TakeBack), or the token is rejected, the row is
+// computed again.  Otherwise it has no rows until its token is appended.  Its neighbours do not wait for
+// it: their steps are queued as usual.  Constrained sequences decode together then: while some do in the
+// step under way, the others wait for the next one, because two steps of half of the rows read the
+// weights twice.  Tokens that the constraint forces are appended together and form one chunk; outputs
+// of rows before the last of them decide nothing.
 //
 // The rows of a picture see each other, so a chunk ends before a picture or behind it.  A prefix
 // from the cache may end within one: its rows were computed with the whole picture.
@@ -130,6 +133,8 @@ struct PublishedPrefix {
 };
 
 using RowLimit = std::function<uint32_t(uint32_t)>;
+// Whether a constrained sequence may take a speculative token, so that its mask is written later.
+using LateMask = std::function<bool(uint64_t id)>;
 
 // What the next step may have.
 struct StepRules {
@@ -138,6 +143,7 @@ struct StepRules {
   RowLimit prompt_rows = nullptr;
   // Sequences that decode in it, where so many decode in all steps together; null: as many as can.
   RowLimit decoding = nullptr;
+  LateMask late_mask = nullptr;  // null: none may.  REQUIRES feeds
   // A step behind another takes its speculative tokens.  If not, it has other sequences' rows, and
   // further rows of prompts.
   bool feeds = true;
@@ -194,19 +200,25 @@ class Scheduler {
   // Whether a step's row of a sequence is valid, and so its output: false if it began from a
   // rejected guess or follows such a row, or if the sequence has been removed.
   bool IsValid(uint64_t step_id, uint64_t id, uint32_t position) const;
+  // Whether a valid output of the row at `position` decides a token: not if the token after it is
+  // forced.
+  bool Decides(uint64_t step_id, uint64_t id, uint32_t position) const;
   // Adds the token decided for a sequence; `needs` are those of the next token.  `guess`: the
   // speculative token that the device fed to the step under way, if one is.
-  // REQUIRES the step done last had a sampled output of the sequence, which IsValid and not yet
+  // REQUIRES the step done last had a sampled output of the sequence, which Decides and is not yet
   // appended, all valid ones before it appended, and fewer tokens than max_sequence_len() and
   // max_answer allow.
   void Append(uint64_t id, uint32_t token, OutputNeeds needs, uint32_t guess = kNoToken);
 
-  // Adds tokens that follow without a step.  REQUIRES a constrained sequence whose tokens are all
-  // decided, and fewer tokens than max_sequence_len() and max_answer allow.
+  // The token of a constrained sequence, decided by the step done last, will be appended late: the row
+  // that the step under way has of it, if any, is void.
+  void TakeBack(uint64_t id);
+
+  // Adds tokens that follow without a step, after Append.  REQUIRES a constrained sequence, and fewer tokens than max_sequence_len() and max_answer allow.
   void AppendForced(uint64_t id, std::span<const uint32_t> tokens);
 
   // Where guesses could go in the next step.
-  void FindDraftPlaces(DraftPlaces& found) const;
+  void FindDraftPlaces(DraftPlaces& found, const LateMask& late_mask = nullptr) const;
   // Guesses for the tokens after the known ones of a sequence, which the next step verifies as far
   // as it has room: then they are dropped.  `needs`: of every output of the sequence in that step.
   // Between guesses for a constrained sequence nothing may be forced.
@@ -247,7 +259,14 @@ class Scheduler {
   // Where the tokens of drafted rows end is not known before they are decided.
   bool HasDrafts(const ScheduledStep& under_way);
   // Uses the speculative tokens of the step under way; false if a sequence must wait for its token.
-  bool TakeGuesses(const ScheduledStep& under_way);
+  bool TakeGuesses(const ScheduledStep& under_way, const StepRules& rules);
+  // Whether a constrained sequence may take one, now or if it does not wait.
+  static bool TakesLateMask(const Sequence& sequence, const LateMask& late_mask) {
+    return !sequence.needs_token() && MayBeFed(sequence, late_mask);
+  }
+  static bool MayBeFed(const Sequence& sequence, const LateMask& late_mask) {
+    return late_mask && sequence.guess.has_value() && late_mask(sequence.id);
+  }
   // Whether the planned rows end with an output that decides a token of a constrained sequence.
   static bool DecidesConstrained(const PlannedRows& planned) {
     return planned.sequence->constrained && planned.num_rows == planned.sequence->num_remaining();
@@ -256,7 +275,9 @@ class Scheduler {
   Sequence* Find(uint64_t id) const;
   // Whether TakeGuesses and PlanStep will find rows while the step just issued is under way.  A
   // token that ends its answer, or a new request, may prove it wrong.
-  bool AnotherFollows() const;
+  bool AnotherFollows(const StepRules& rules) const;
+  // The rows of the step under way from `position` on are void.
+  static void Reject(Sequence& sequence, uint32_t position);
   // Counts the planned rows as computed.
   void Issue(uint64_t step_id, bool feeds);
   void PlanStep(const StepRules& rules);

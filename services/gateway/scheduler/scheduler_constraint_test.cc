@@ -154,5 +154,78 @@ TEST(SchedulerConstraintTest, AConstrainedSequenceWaitsForItsTokenAfterALoss) {
   EXPECT_EQ(step->batch.header.num_rows, 9u);
 }
 
+SequenceSpec FedConstrained(uint64_t id) {
+  SequenceSpec spec = PromptSpec(id, 8);
+  spec.constrained = true;
+  spec.guess = GuessRule::For({.temperature = 0.0f});
+  return spec;
+}
+const StepRules kLate{.late_mask = [](uint64_t) { return true; }};
+
+TEST(SchedulerConstraintTest, ASequenceIsFedWhereItsMaskMayBeLate) {
+  auto scheduler = MakeScheduler(SmallSchedulerOptions());
+  ASSERT_TRUE(scheduler->Add(FedConstrained(1)).ok());
+  const ScheduledStep* step = scheduler->Schedule(kLate);
+  EXPECT_TRUE(step->another_follows);
+  EXPECT_FALSE(step->outputs[0].fed);
+  for (uint32_t position = 8; position < 12; ++position) {
+    step = scheduler->Schedule(kLate);
+    ASSERT_NE(step, nullptr);
+    ASSERT_EQ(step->outputs.size(), 1u);
+    EXPECT_TRUE(step->outputs[0].fed);
+    EXPECT_EQ(step->batch.outputs[0].mask, 0u);
+    EXPECT_EQ(step->batch.rows[0].feed, 1u);
+    const uint64_t id = step->batch.header.step_id;
+    scheduler->StepDone();
+    EXPECT_TRUE(scheduler->IsValid(id, 1, position));
+    EXPECT_FALSE(scheduler->Decides(id, 1, position)) << "the token before is not decided";
+    scheduler->Append(1, 7, {}, 7);
+    EXPECT_TRUE(scheduler->Decides(id, 1, position));
+  }
+  EXPECT_EQ(scheduler->counters().rejected_tokens, 0u);
+}
+
+TEST(SchedulerConstraintTest, AFedRowBeforeForcedTokensDecidesNothing) {
+  auto scheduler = MakeScheduler(SmallSchedulerOptions());
+  ASSERT_TRUE(scheduler->Add(FedConstrained(1)).ok());
+  ASSERT_NE(scheduler->Schedule(kLate), nullptr);
+  const uint64_t fed = scheduler->Schedule(kLate)->batch.header.step_id;
+  scheduler->StepDone();
+  scheduler->Append(1, 7, {}, 7);
+  scheduler->AppendForced(1, std::vector<uint32_t>{8, 9});
+  EXPECT_TRUE(scheduler->IsValid(fed, 1, 8));
+  EXPECT_FALSE(scheduler->Decides(fed, 1, 8));
+  const ScheduledStep* step = scheduler->Schedule(kLate);
+  ASSERT_NE(step, nullptr);
+  ASSERT_EQ(step->batch.header.num_rows, 2u) << "the token's own row is under way";
+  EXPECT_EQ(step->batch.rows[0].token, 8u);
+  EXPECT_EQ(step->batch.rows[1].token, 9u);
+  scheduler->StepDone();
+  EXPECT_TRUE(scheduler->Decides(step->batch.header.step_id, 1, 10));
+}
+
+TEST(SchedulerConstraintTest, ATokenThatComesLateIsComputedAgain) {
+  auto scheduler = MakeScheduler(SmallSchedulerOptions());
+  ASSERT_TRUE(scheduler->Add(FedConstrained(1)).ok());
+  ASSERT_TRUE(scheduler->Add(FedConstrained(2)).ok());
+  ASSERT_NE(scheduler->Schedule(kLate), nullptr);
+  const uint64_t fed = scheduler->Schedule(kLate)->batch.header.step_id;
+  scheduler->StepDone();
+  scheduler->TakeBack(1);
+  scheduler->Append(2, 7, {}, 7);
+  EXPECT_FALSE(scheduler->IsValid(fed, 1, 8));
+  const ScheduledStep* step = scheduler->Schedule(kLate);
+  ASSERT_NE(step, nullptr);
+  ASSERT_EQ(step->rows.size(), 1u);
+  EXPECT_EQ(step->rows[0].sequence, 2u);
+  scheduler->StepDone();
+  scheduler->Append(2, 7, {}, 7);
+  scheduler->Append(1, 7, {});
+  step = scheduler->Schedule(kLate);
+  ASSERT_NE(step, nullptr);
+  ASSERT_EQ(step->rows.size(), 2u);
+  EXPECT_TRUE(step->outputs[0].fed != step->outputs[1].fed);
+}
+
 }  // namespace
 }  // namespace tandem::gateway

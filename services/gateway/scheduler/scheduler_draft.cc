@@ -6,7 +6,7 @@
 
 namespace tandem::gateway {
 
-void Scheduler::FindDraftPlaces(DraftPlaces& found) const {
+void Scheduler::FindDraftPlaces(DraftPlaces& found, const LateMask& late_mask) const {
   found.places.clear();
   found.num_rows = 0;
   found.can_queue = true;
@@ -17,13 +17,14 @@ void Scheduler::FindDraftPlaces(DraftPlaces& found) const {
     if (sequence->pooled || sequence->awaits_take) continue;
     if (!under_way && !sequence->decoding()) continue;
     ++found.num_rows;
-    if (sequence->constrained) {
+    if (sequence->constrained && !MayBeFed(*sequence, late_mask)) {
       ++num_constrained;
       // While its token is being decided nothing is known of what may follow.
-      if (under_way || sequence->last_served == 0) continue;
+      if (under_way) continue;
     } else {
       found.can_queue = found.can_queue && sequence->guess.has_value();
     }
+    if (sequence->constrained && sequence->last_served == 0) continue;
     const uint32_t room = DraftRoom(*sequence);
     const uint32_t taken = under_way ? 1 : 0;
     if (!all_known || sequence->num_known <= sequence->prompt_len || room <= taken) continue;

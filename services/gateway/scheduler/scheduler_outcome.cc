@@ -17,11 +17,12 @@ void Scheduler::StepDone() {
     if (sequence == nullptr) continue;
     const uint32_t end = rows.first_position + rows.num_rows;
     sequence->prompt_outputs_done = std::max(sequence->prompt_outputs_done, end);
-    if (sequence->awaits_result && end == sequence->tokens.size()) {
+    const bool is_void = step_id == sequence->void_step;
+    if (sequence->awaits_result && !is_void && end == sequence->tokens.size()) {
       sequence->awaits_result = false;
       sequence->awaits_decision = true;
     }
-    if (step_id <= sequence->stale_step || step_id == sequence->void_step) continue;
+    if (step_id <= sequence->stale_step || is_void) continue;
     // Drafted rows are published when a later step is done, if they are accepted.
     TANDEM_CHECK(end - rows.num_drafted <= sequence->num_known);
     sequence->blocks.Publish(std::span(sequence->tokens).first(end - rows.num_drafted));
@@ -52,6 +53,10 @@ bool Scheduler::IsValid(uint64_t step_id, uint64_t id, uint32_t position) const 
   const Sequence* const sequence = Find(id);
   return sequence != nullptr &&
          (sequence->void_step != step_id || position < sequence->void_position);
+}
+
+bool Scheduler::Decides(uint64_t step_id, uint64_t id, uint32_t position) const {
+  return IsValid(step_id, id, position) && position + 1 == Find(id)->num_known;
 }
 
 void Scheduler::Append(uint64_t id, uint32_t token, OutputNeeds needs, uint32_t guess) {
@@ -86,15 +91,31 @@ void Scheduler::Append(uint64_t id, uint32_t token, OutputNeeds needs, uint32_t 
   // is void, and so are those after it.  They are overwritten in place.
   if (!drafted) ++counters_.rejected_tokens;
   TANDEM_CHECK(drafted || !under_way_.empty());
-  sequence->void_step = sequence->last_served;
-  sequence->void_position = position;
+  Reject(*sequence, position);
   sequence->tokens.resize(position + 1);
-  sequence->num_computed = position;
+}
+
+void Scheduler::Reject(Sequence& sequence, uint32_t position) {
+  sequence.void_step = sequence.last_served;
+  sequence.void_position = position;
+  sequence.num_computed = position;
+  sequence.awaits_result = false;
+}
+
+void Scheduler::TakeBack(uint64_t id) {
+  Sequence* const sequence = Find(id);
+  TANDEM_CHECK(sequence != nullptr && sequence->constrained);
+  if (sequence->num_known == sequence->tokens.size()) return;
+  if (sequence->num_computed > sequence->num_known) Reject(*sequence, sequence->num_known);
+  sequence->tokens.resize(sequence->num_known);
+  sequence->awaits_decision = true;
 }
 
 void Scheduler::AppendForced(uint64_t id, std::span<const uint32_t> tokens) {
   Sequence* const sequence = Find(id);
-  TANDEM_CHECK(sequence != nullptr && sequence->constrained && !sequence->awaits_token());
+  TANDEM_CHECK(sequence != nullptr && sequence->constrained && !sequence->awaits_decision);
+  // A row under way decides nothing then.
+  sequence->awaits_result = false;
   sequence->tokens.insert(sequence->tokens.end(), tokens.begin(), tokens.end());
   sequence->num_known += static_cast<uint32_t>(tokens.size());
   TANDEM_CHECK(sequence->num_known == sequence->tokens.size());

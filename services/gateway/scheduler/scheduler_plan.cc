@@ -12,7 +12,9 @@ const ScheduledStep* Scheduler::Schedule(const StepRules& rules) {
   TANDEM_CHECK(under_way_.size() <= 1);
   if (!under_way_.empty()) {
     const ScheduledStep& under_way = *under_way_.front();
-    if (HasDrafts(under_way) || (rules.feeds && !TakeGuesses(under_way))) return nullptr;
+    if (HasDrafts(under_way) || (rules.feeds && !TakeGuesses(under_way, rules))) {
+      return nullptr;
+    }
   }
   PlanStep(rules);
   if (plan_.empty() && under_way_.empty() && !running_.empty()) {
@@ -27,7 +29,7 @@ const ScheduledStep* Scheduler::Schedule(const StepRules& rules) {
   ScheduledStep& step =
       builders_[step_id % 2].Build(plan_, step_id, after_step, pools_.block_tokens);
   Issue(step_id, rules.feeds);
-  step.another_follows = rules.feeds && AnotherFollows();
+  step.another_follows = rules.feeds && AnotherFollows(rules);
   tenants_.EndTurn(step_id);
   under_way_.push_back(&step);
   return &step;
@@ -84,14 +86,14 @@ bool Scheduler::HasDrafts(const ScheduledStep& under_way) {
   });
 }
 
-bool Scheduler::TakeGuesses(const ScheduledStep& under_way) {
+bool Scheduler::TakeGuesses(const ScheduledStep& under_way, const StepRules& rules) {
   const auto for_each = [&](const auto& visit) {
     for (uint32_t o = 0; o < under_way.outputs.size(); ++o) {
       const ScheduledOutput& output = under_way.outputs[o];
       const uint64_t step_id = under_way.batch.header.step_id;
       if (!output.sample || !IsValid(step_id, output.sequence, output.position)) continue;
       Sequence& sequence = *Find(output.sequence);
-      if (sequence.constrained) continue;
+      if (sequence.constrained && !TakesLateMask(sequence, rules.late_mask)) continue;
       if (sequence.tokens.size() == output.position + 1 && GoesOn(sequence)) visit(sequence, o);
     }
   };
@@ -101,16 +103,18 @@ bool Scheduler::TakeGuesses(const ScheduledStep& under_way) {
   for_each([](Sequence& sequence, uint32_t o) {
     sequence.tokens.push_back(kNoToken);
     sequence.fed_output = o;
+    sequence.awaits_result = false;
   });
   return true;
 }
 
-bool Scheduler::AnotherFollows() const {
-  const bool holds = masks_used_ > 0 && std::ranges::any_of(plan_, [](const PlannedRows& planned) {
-                       const Sequence& sequence = *planned.sequence;
-                       return sequence.constrained &&
-                              sequence.num_computed - planned.num_rows >= sequence.prompt_len;
-                     });
+bool Scheduler::AnotherFollows(const StepRules& rules) const {
+  const auto holds_others = [&rules](const PlannedRows& planned) {
+    const Sequence& sequence = *planned.sequence;
+    return sequence.constrained && !TakesLateMask(sequence, rules.late_mask) &&
+           sequence.num_computed - planned.num_rows >= sequence.prompt_len;
+  };
+  const bool holds = masks_used_ > 0 && std::ranges::any_of(plan_, holds_others);
   bool follows = std::ranges::any_of(running_.sequences(), [holds](const Sequence* s) {
     return s->num_remaining() > 0 && !s->awaits_take && !(holds && s->constrained && s->decoding());
   });
@@ -118,7 +122,7 @@ bool Scheduler::AnotherFollows() const {
     const Sequence& sequence = *planned.sequence;
     if (sequence.num_drafted() > 0) return false;  // its tokens are waited for
     if (sequence.num_remaining() > 0 || sequence.pooled || !GoesOn(sequence)) continue;
-    if (sequence.constrained) continue;
+    if (sequence.constrained && !TakesLateMask(sequence, rules.late_mask)) continue;
     if (sequence.needs_token()) return false;  // likewise
     follows = true;
   }
@@ -150,14 +154,14 @@ void Scheduler::Issue(uint64_t step_id, bool feeds) {
   }
 }
 
-// Ends of prompts have masks too, but do not count: where each step had some, the others would wait for
+// Those that are fed go on in every step.  Ends of prompts have masks too, but do not count: where each step had some, the others would wait for
 // ever.
 bool Scheduler::HoldsConstrained(const StepRules& rules) const {
   if (!rules.feeds || under_way_.empty()) return false;
   if (under_way_.front()->batch.header.num_masks == 0) return false;
   return std::ranges::any_of(under_way_.front()->rows, [this](const ScheduledRows& rows) {
     const Sequence* const sequence = Find(rows.sequence);
-    return sequence != nullptr && sequence->constrained &&
+    return sequence != nullptr && sequence->constrained && sequence->awaits_result &&
            rows.first_position >= sequence->prompt_len;
   });
 }

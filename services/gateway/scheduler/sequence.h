@@ -33,8 +33,9 @@ struct SequenceSpec {
   OutputNeeds needs;
   // Without a rule the scheduler waits for every token.  With one `needs` must not change.
   std::optional<GuessRule> guess;
-  // Its sampled outputs have masks.  Its next rows are planned when their tokens are decided; steps
-  // without it go on meanwhile.  REQUIRES no guess.
+  // Its sampled outputs have masks.  Unless its next row may take a speculative token
+  // (StepRules::late_mask) its next rows are planned when their tokens are decided; steps without it go
+  // on meanwhile.
   bool constrained = false;
   uint32_t max_answer = std::numeric_limits<uint32_t>::max();  // tokens; the last is never computed
   bool use_prefix_cache = true;  // read others' blocks of its prefix, publish its own

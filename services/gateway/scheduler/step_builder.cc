@@ -93,8 +93,9 @@ void StepBuilder::AddOutput(const Sequence& sequence, uint32_t row, uint32_t pos
   }
   if (sample && sequence.constrained) output.mask = header_.num_masks++;
   outputs_.push_back(output);
-  const bool guessed = sequence.KindOf(position) == RowKind::kDraft;
-  scheduled_outputs_.push_back({sequence.id, position, sample, guessed});
+  const RowKind kind = sequence.KindOf(position);
+  scheduled_outputs_.push_back(
+      {sequence.id, position, sample, kind == RowKind::kDraft, kind == RowKind::kFed});
   header_.num_candidates = std::max(header_.num_candidates, sequence.needs.num_candidates);
   if (sample && sequence.needs.logits) header_.want_logits = 1;
 }

@@ -32,6 +32,7 @@ struct ScheduledOutput {
   uint32_t position = 0;
   bool sample = false;
   bool guessed = false;  // the row's token is a drafter's guess
+  bool fed = false;      // the row's token is the device's: a mask follows when it is decided
 };
 
 // The soft tokens that a picture's rows take: the last ones, if the KV cache has the first rows.

@@ -40,6 +40,7 @@ class DevicePlan {
   virtual void Share(bool shared) = 0;
   // As Worker's.  Advance and Wait REQUIRE a submitted segment.
   virtual absl::Status Submit(const SegmentRun& run) = 0;
+  virtual void MasksReady() {}
   virtual absl::StatusOr<bool> Advance() = 0;
   virtual bool HoldsBack() const = 0;
   virtual absl::StatusOr<SegmentResult> Wait() = 0;

@@ -188,6 +188,11 @@ absl::Status GpuWorker::Submit(const SegmentRun& run) {
   return models_[run.plan]->Submit(run);
 }
 
+void GpuWorker::MasksReady(uint32_t plan) {
+  if (device_ == nullptr || device_->lost() || models_[plan] == nullptr) return;
+  models_[plan]->MasksReady();
+}
+
 absl::StatusOr<bool> GpuWorker::Advance(uint32_t plan) {
   if (device_ == nullptr || device_->lost() || models_[plan] == nullptr || models_[plan]->idle()) {
     return true;

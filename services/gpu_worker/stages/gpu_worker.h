@@ -59,6 +59,7 @@ class GpuWorker : public Worker {
       ModelLoad load, const std::function<void(double, std::string_view)>& progress) override;
   void Unload(uint32_t plan) override;
   absl::Status Submit(const SegmentRun& run) override;
+  void MasksReady(uint32_t plan) override;
   absl::StatusOr<bool> Advance(uint32_t plan) override;
   bool HoldsBack(uint32_t plan) const override;
   absl::StatusOr<SegmentResult> Wait(uint32_t plan) override;

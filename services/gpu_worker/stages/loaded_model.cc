@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <set>
+#include <utility>
 
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
@@ -324,14 +325,14 @@ absl::Status LoadedModel::Submit(const SegmentRun& run) {
   if (run.first_of_step) WriteRows(run.lane, *run.step);
   exchange_->CopyIn(run.lane, program.segment().inputs, flight.header.num_rows);
   exchange_->CopyInSoftTokens(run.lane, run.step->pictures);
-  if (program.has_head()) exchange_->CopyInMasks(run.lane, flight.header);
   const StepShape shape = StepShape::Of(*run.step);
   flight.shares = &shares_[{run.segment_index, BucketIndex(shape.num_rows), shape.long_sequences}];
   flight.whole = flight.shares->NextIsWhole();
   flight.submission = program.For(run.lane, shape, flight.whole);
+  flight.awaits_masks = run.masks_follow && program.has_head() && flight.header.num_outputs > 0;
+  if (program.has_head() && !flight.awaits_masks) exchange_->CopyInMasks(run.lane, flight.header);
   if (!shared_) {
-    TANDEM_ASSIGN_OR_RETURN(flight.done, SubmitAll(flight.submission));
-    flight.next_recording = flight.submission.num_recordings;
+    TANDEM_RETURN_IF_ERROR(QueueReady(flight));
     flights_.push_back(std::move(flight));
     return absl::OkStatus();
   }
@@ -344,6 +345,14 @@ absl::Status LoadedModel::Submit(const SegmentRun& run) {
   return failed;
 }
 
+void LoadedModel::MasksReady() {
+  if (flights_.empty() || !std::exchange(flights_.back().awaits_masks, false)) return;
+  Flight& flight = flights_.back();
+  exchange_->CopyInMasks(flight.lane, flight.header);
+  if (shared_) return QueueDue();
+  QueueReady(flight).IgnoreError();  // Wait returns it
+}
+
 absl::Status LoadedModel::QueueNext(Flight& flight) {
   std::array<VkCommandBuffer, SegmentProgram::Submission::kMostParts> together;
   size_t count = 0;
@@ -352,7 +361,7 @@ absl::Status LoadedModel::QueueNext(Flight& flight) {
     return absl::OkStatus();
   };
   uint32_t& recording = flight.next_recording;
-  for (; recording < flight.submission.num_recordings; ++recording, flight.next_part = 0) {
+  for (; recording < flight.num_ready(); ++recording, flight.next_part = 0) {
     const SegmentProgram::Submission::Parts& parts = flight.submission.recordings[recording];
     for (; flight.next_part < parts.commands.size(); ++flight.next_part) {
       const bool joins = flight.next_part == 0 && parts.joins;
@@ -366,7 +375,7 @@ absl::Status LoadedModel::QueueNext(Flight& flight) {
 void LoadedModel::QueueDue() {
   queued_.RemoveDone();
   for (Flight& flight : flights_) {
-    while (queued_.HasRoom() && !flight.all_queued()) {
+    while (queued_.HasRoom() && !flight.rests()) {
       flight.failed = QueueNext(flight);
       if (flight.failed.ok()) queued_.Push(flight.done);
     }
@@ -380,16 +389,19 @@ absl::StatusOr<bool> LoadedModel::Advance() {
   return OldestHasRun();
 }
 
+absl::Status LoadedModel::QueueReady(Flight& flight) {
+  while (!flight.rests()) {
+    flight.failed = QueueNext(flight);
+    if (flight.failed.ok()) continue;
+    // What came before it still runs, over memory that the caller may now free.
+    if (flight.done != 0) timeline_.IsIdle(StepTimeout(timeline_));
+  }
+  return flight.failed;
+}
+
 absl::StatusOr<uint64_t> LoadedModel::SubmitAll(const SegmentProgram::Submission& submission) {
   Flight flight{.submission = submission};
-  do {
-    const bool first = flight.done == 0;
-    const absl::Status queued = QueueNext(flight);
-    if (queued.ok()) continue;
-    // What came before it still runs, over memory that the caller may now free.
-    if (!first) timeline_.IsIdle(StepTimeout(timeline_));
-    return queued;
-  } while (!flight.all_queued());
+  TANDEM_RETURN_IF_ERROR(QueueReady(flight));
   return flight.done;
 }
 
@@ -433,7 +445,8 @@ absl::StatusOr<SegmentResult> LoadedModel::ReadTimes(const Flight& flight) {
   StageShares& shares = *flight.shares;
   const std::span<uint64_t> ticks = std::span(ticks_).first(submission.num_timestamps);
   TANDEM_RETURN_IF_ERROR(timestamps_.Read(submission.first_timestamp, ticks));
-  const uint64_t body_end = ticks[ticks.size() - (submission.head ? 2 : 1)];
+  const size_t of_head = submission.masked_head ? 2 : submission.head ? 1 : 0;
+  const uint64_t body_end = ticks[ticks.size() - 1 - of_head];
   const uint64_t body_ns = timestamps_.Nanoseconds(ticks[0], body_end);
   const std::vector<Stage>& stages = flight.program->body_stages();
   if (flight.whole) {
@@ -447,7 +460,8 @@ absl::StatusOr<SegmentResult> LoadedModel::ReadTimes(const Flight& flight) {
   result.device_ns = stages.empty() ? 0 : body_ns;
   StageShares::ByKind by_kind = shares.Share(result.device_ns);
   if (submission.head) {
-    const uint64_t head_ns = timestamps_.Nanoseconds(body_end, ticks.back());
+    const uint64_t head_begin = submission.masked_head ? ticks.back() : body_end;
+    const uint64_t head_ns = timestamps_.Nanoseconds(head_begin, ticks[ticks.size() - of_head]);
     by_kind[static_cast<size_t>(StageKind::kHead)] += head_ns;
     result.device_ns += head_ns;
   }

@@ -49,8 +49,9 @@ class LoadedModel : public DevicePlan {
   LoadReport report() const override;
   void Share(bool shared) override { shared_ = shared; }
   absl::Status Submit(const SegmentRun& run) override;
+  void MasksReady() override;
   absl::StatusOr<bool> Advance() override;
-  bool HoldsBack() const override { return !flights_.empty() && !flights_.back().all_queued(); }
+  bool HoldsBack() const override { return !flights_.empty() && !flights_.back().rests(); }
   absl::StatusOr<SegmentResult> Wait() override;
   bool idle() const override { return flights_.empty(); }
   absl::Status CopyKv(const KvCopy& copy) override { return kv_copier_->Copy(copy); }
@@ -67,8 +68,13 @@ class LoadedModel : public DevicePlan {
     StageShares* shares = nullptr;
     uint32_t next_recording = 0, next_part = 0;  // of `submission`: the first not queued
     uint64_t done = 0;                           // the timeline's value after those queued
+    bool awaits_masks = false;                   // its head is not queued yet
     absl::Status failed;                         // why nothing more can be queued
 
+    // Of the recordings, those that may be queued now.
+    uint32_t num_ready() const { return submission.num_recordings - (awaits_masks ? 1 : 0); }
+    // Whether nothing more can be queued now.
+    bool rests() const { return next_recording >= num_ready() || !failed.ok(); }
     bool all_queued() const { return next_recording == submission.num_recordings || !failed.ok(); }
   };
   LoadedModel(KernelSet& kernels, vulkan::Timeline& timeline, ModelLoad load)
@@ -85,8 +91,10 @@ class LoadedModel : public DevicePlan {
                              const Progress& progress);
   absl::Status RecordSegments(const vulkan::Device& device, const Progress& progress);
   void LogCuts() const;
-  // Queues the next submission of a flight.
+  // Queues the next submission of a flight.  REQUIRES !flight.rests().
   absl::Status QueueNext(Flight& flight);
+  // Queues all of them that are ready.  An error is the flight's, too.
+  absl::Status QueueReady(Flight& flight);
   // Queues all of them; returns the timeline's value when they are done.
   absl::StatusOr<uint64_t> SubmitAll(const SegmentProgram::Submission& submission);
   // Whether the device has done all of the oldest flight.

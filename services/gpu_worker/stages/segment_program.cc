@@ -114,7 +114,7 @@ absl::StatusOr<SegmentProgram::Recording> SegmentProgram::RecordBody(
         seconds[i] = SecondsOf(context, body_stages_[i], bucket);
       }
       cuts = CutItems(context, seconds);
-      recorder.ResetTimestamps(timestamps.handle(), begin, end + 2 - begin);  // with the head's
+      recorder.ResetTimestamps(timestamps.handle(), begin, end + 3 - begin);  // with the head's
       recorder.WriteTimestamp(timestamps.handle(), begin);
       TANDEM_RETURN_IF_ERROR(stages.Begin());
     }
@@ -140,18 +140,22 @@ absl::StatusOr<SegmentProgram::Recording> SegmentProgram::RecordBody(
 }
 
 absl::StatusOr<VkCommandBuffer> SegmentProgram::RecordAfterBody(
-    const RecordingContext& context, uint32_t lane, uint32_t bucket, std::optional<uint32_t> end,
+    const RecordingContext& context, uint32_t lane, uint32_t bucket, const Stamps& stamps,
     const vulkan::CommandPool& pool, const vulkan::TimestampPool& timestamps,
     absl::FunctionRef<absl::Status(StageRecorder&)> record) const {
   TANDEM_ASSIGN_OR_RETURN(vulkan::Recorder recorder,
                           vulkan::Recorder::Begin(pool, context.kernels->layout()));
   StageRecorder stages(context, segment_, lane, bucket, false, recorder);
+  const uint32_t first = lane * timestamps_per_lane_;
+  if (stamps.begin.has_value()) {
+    recorder.WriteTimestamp(timestamps.handle(), first + *stamps.begin);
+    recorder.CopyTimestamps(timestamps, first + *stamps.begin, 1);
+  }
   TANDEM_RETURN_IF_ERROR(record(stages));
   stages.Close();
-  if (end.has_value()) {
-    const uint32_t index = lane * timestamps_per_lane_ + *end;
-    recorder.WriteTimestamp(timestamps.handle(), index);
-    recorder.CopyTimestamps(timestamps, index, 1);
+  if (stamps.end.has_value()) {
+    recorder.WriteTimestamp(timestamps.handle(), first + *stamps.end);
+    recorder.CopyTimestamps(timestamps, first + *stamps.end, 1);
   }
   recorder.HostBarrier();
   return recorder.End();
@@ -168,7 +172,7 @@ absl::Status SegmentProgram::RecordLastFfns(const RecordingContext& context, uin
                           Recording& recording) -> absl::Status {
     TANDEM_ASSIGN_OR_RETURN(
         recording.parts.emplace_back(),
-        RecordAfterBody(context, lane, bucket, body_end(), pool, timestamps, what));
+        RecordAfterBody(context, lane, bucket, {.end = body_end()}, pool, timestamps, what));
     recording.first_seconds = recording.last_seconds = seconds;
     return absl::OkStatus();
   };
@@ -198,11 +202,12 @@ absl::StatusOr<SegmentProgram::Recording> SegmentProgram::RecordHead(
       context, std::vector<double>(bucket / tile, SecondsOf(context, {StageKind::kHead, 0}, tile)));
   Recording recording = {.first_seconds = cuts.first_seconds, .last_seconds = cuts.last_seconds};
   for (size_t part = 0; part + 1 < cuts.begins.size(); ++part) {
-    const bool is_last = part + 2 == cuts.begins.size();
+    Stamps stamps;
+    if (part == 0 && shape.masked) stamps.begin = body_end() + 2;
+    if (part + 2 == cuts.begins.size()) stamps.end = body_end() + 1;
     TANDEM_ASSIGN_OR_RETURN(recording.parts.emplace_back(),
-                            RecordAfterBody(context, lane, bucket,
-                                            is_last ? std::optional(body_end() + 1) : std::nullopt,
-                                            pool, timestamps, [&](StageRecorder& stages) {
+                            RecordAfterBody(context, lane, bucket, stamps, pool, timestamps,
+                                            [&](StageRecorder& stages) {
                                               return stages.RecordHead(
                                                   shape, cuts.begins[part] * tile,
                                                   cuts.begins[part + 1] * tile);
@@ -225,13 +230,13 @@ absl::Status SegmentProgram::RecordHeads(const RecordingContext& context, uint32
       }
     }
   }
-  const auto record_pooling = [&](std::optional<uint32_t> end) {
-    return RecordAfterBody(context, lane, context.limits.max_rows, end, pool, timestamps,
+  const auto record_pooling = [&](const Stamps& stamps) {
+    return RecordAfterBody(context, lane, context.limits.max_rows, stamps, pool, timestamps,
                            [](StageRecorder& stages) { return stages.RecordPool(); });
   };
-  TANDEM_ASSIGN_OR_RETURN(recorded.pooling.parts.emplace_back(), record_pooling(std::nullopt));
+  TANDEM_ASSIGN_OR_RETURN(recorded.pooling.parts.emplace_back(), record_pooling({}));
   TANDEM_ASSIGN_OR_RETURN(recorded.pooling_alone.parts.emplace_back(),
-                          record_pooling(body_end() + 1));
+                          record_pooling({.end = body_end() + 1}));
   return absl::OkStatus();
 }
 
@@ -274,9 +279,10 @@ SegmentProgram::Submission SegmentProgram::For(uint32_t lane, const StepShape& s
   if (shape.num_outputs > 0) {
     const auto& heads = recorded.heads[shape.head.with_logits][shape.head.masked];
     add(heads[BucketIndex(shape.num_outputs)]);
+    submission.masked_head = shape.head.masked;
   }
   if (shape.num_outputs > 0 || shape.num_pooled > 0) {
-    ++submission.num_timestamps;
+    submission.num_timestamps += submission.masked_head ? 2 : 1;
     submission.head = true;
   }
   return submission;

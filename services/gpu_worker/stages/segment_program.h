@@ -61,6 +61,7 @@ class SegmentProgram {
     uint32_t first_timestamp = 0;  // where the body begins
     uint32_t num_timestamps = 0;   // up to the head's, if it runs
     bool head = false;             // outputs, pooled sequences or both
+    bool masked_head = false;      // the last timestamp is its begin
   };
 
   // Records every lane and bucket.  `context`: its pointers must outlive this.
@@ -82,13 +83,14 @@ class SegmentProgram {
   const std::vector<Stage>& body_stages() const { return body_stages_; }
 
   // Timestamps: the start of the body, the ends of its stages, the end of the last Ffn wherever it
-  // is recorded, the end of the head.  If stages are not recorded, the start is written right
+  // is recorded, the end of the head, the begin of a head with masks, which it may have to wait
+  // for.  If stages are not recorded, the start is written right
   // before the body's end, so that all written timestamps are consecutive.
   uint32_t body_end() const {
     return std::max<uint32_t>(1, static_cast<uint32_t>(body_stages_.size()));
   }
   // Most timestamps that a segment of `num_stages` writes; each lane has as many of its own.
-  static uint32_t MaxTimestamps(uint32_t num_stages) { return num_stages + 2; }
+  static uint32_t MaxTimestamps(uint32_t num_stages) { return num_stages + 3; }
 
  private:
   // Command buffers that follow one another, each a submission.
@@ -109,10 +111,13 @@ class SegmentProgram {
                                        uint32_t bucket, bool long_sequences, bool every_stage,
                                        const vulkan::CommandPool& pool,
                                        const vulkan::TimestampPool& timestamps);
-  // Records a part after a body: `record` for a bucket of its rows or outputs, then the lane's
-  // timestamp `end` unless it is null.
+  // Timestamps of a lane that a part writes; null: it does not.
+  struct Stamps {
+    std::optional<uint32_t> begin, end;
+  };
+  // Records a part after a body: `record` for a bucket of its rows or outputs, with its timestamps.
   absl::StatusOr<VkCommandBuffer> RecordAfterBody(
-      const RecordingContext& context, uint32_t lane, uint32_t bucket, std::optional<uint32_t> end,
+      const RecordingContext& context, uint32_t lane, uint32_t bucket, const Stamps& stamps,
       const vulkan::CommandPool& pool, const vulkan::TimestampPool& timestamps,
       absl::FunctionRef<absl::Status(StageRecorder&)> record) const;
   // Records all parts after the bodies of a lane.

@@ -57,7 +57,12 @@ class WorkerProcess::Connection {
     return last_sent_;
   }
 
-  std::optional<uint64_t> held;  // the call whose answer waits for the next; the device thread's
+  // The call whose answer waits for the next, or for its masks; the device thread's.
+  struct Held {
+    uint64_t call = 0;
+    bool announced = false, awaits_masks = false;
+  };
+  std::optional<Held> held;
 
  private:
   struct Answer {
@@ -96,7 +101,7 @@ class WorkerProcess::Life {
 
   // On the device thread: the client of a stream has gone.
   void Release(Connection& connection) {
-    if (connection.held) Answer(connection, *std::exchange(connection.held, std::nullopt));
+    if (connection.held) Answer(connection, std::exchange(connection.held, std::nullopt)->call);
   }
 
   DeviceHost& host() { return host_; }
@@ -108,6 +113,8 @@ class WorkerProcess::Life {
   };
   // The next message that is due; nullopt: killed, or nothing came before `deadline`.
   std::optional<Message> Next(absl::Time deadline);
+  // The held call has its masks, or no other follows it.
+  void GoOn(Connection& connection, bool with_masks);
   // Runs a call and answers it.
   void Answer(Connection& connection, uint64_t call);
 

@@ -155,19 +155,28 @@ void WorkerProcess::Life::Take(const std::shared_ptr<Connection>& connection,
                                const worker::v1::ExecuteRequest& request) {
   // A client has gone: of its calls, those that were read are run.
   if (connection->broken() && process_.random_.OneIn(2)) return;
-  if (request.flush()) return Release(*connection);
+  if (request.flush() || request.masks_ready()) return GoOn(*connection, request.masks_ready());
   if (process_.random_.Happens(process_.trouble().stray)) {
     process_.report_.note(process_.setup_.description.name + " answers another call");
     connection->Put(absl::Now(), Stray(request, process_.random_));
   }
-  const uint64_t call = host_.Submit(request);
-  if (connection->held) Answer(*connection, *connection->held);
-  connection->held.reset();
-  if (request.another_follows() && !host_.runs_in_wait()) {
-    connection->held = call;
+  const Connection::Held taken = {.call = host_.Submit(request),
+                                  .announced = request.another_follows() && !host_.runs_in_wait(),
+                                  .awaits_masks = request.masks_follow()};
+  Release(*connection);
+  connection->held = taken;
+  if (!taken.announced && !taken.awaits_masks) Release(*connection);
+}
+
+void WorkerProcess::Life::GoOn(Connection& connection, bool with_masks) {
+  if (!connection.held) return;
+  if (with_masks) {
+    host_.MasksReady(connection.held->call);
+    connection.held->awaits_masks = false;
   } else {
-    Answer(*connection, call);
+    connection.held->announced = false;
   }
+  if (!connection.held->announced && !connection.held->awaits_masks) Release(connection);
 }
 
 void WorkerProcess::Life::Answer(Connection& connection, uint64_t call) {

@@ -89,11 +89,18 @@ void FakeExecutor::Submit(StepCall call) {
   TANDEM_CHECK(step->header.step_id == call.step_id);
   TANDEM_CHECK(step->header.after_step == 0 || step->header.after_step == last_step_id_);
   last_step_id_ = call.step_id;
-  under_way_.push_back({call.lane, *step, call.another_follows});
+  TANDEM_CHECK(!call.masks_follow || (options_.takes_late_masks && step->header.num_masks > 0));
+  under_way_.push_back({call.lane, *step, call.another_follows, call.masks_follow});
+}
+
+void FakeExecutor::MasksReady() {
+  TANDEM_CHECK(!lost_ && under_way_.size() == 1 && under_way_.front().masks_follow);
+  under_way_.front().masks_follow = false;
 }
 
 absl::StatusOr<std::vector<SegmentTiming>> FakeExecutor::Wait() {
   TANDEM_CHECK(!lost_ && !under_way_.empty());
+  TANDEM_CHECK(!under_way_.front().masks_follow);
   const Submitted submitted = under_way_.front();
   const StepBatch& step = submitted.step;
   under_way_.pop_front();

@@ -21,6 +21,7 @@ struct FakeExecutorOptions {
   std::string worker = "toy0";
   uint32_t head_dim = 0;  // 0: the toy model's
   bool queue_steps = true;
+  bool takes_late_masks = false;
   bool takes_pictures = false;  // of limits.picture_rows each
   // One guess in this many is wrong; 0: all are right.
   uint32_t wrong_guess_in = 0;
@@ -66,7 +67,9 @@ class FakeExecutor : public Executor {
   void WaitUntilDue() override {
     if (options_.until_due) options_.until_due();
   }
+  bool takes_late_masks() const override { return options_.takes_late_masks; }
   void Submit(StepCall call) override;
+  void MasksReady() override;
   absl::StatusOr<std::vector<SegmentTiming>> Wait() override;
   const OutputResult& Output(uint32_t lane, uint32_t o) const override {
     return lanes_[lane].results[o];
@@ -101,6 +104,7 @@ class FakeExecutor : public Executor {
     uint32_t lane = 0;
     StepBatch step;
     bool another_follows = false;
+    bool masks_follow = false;
   };
   void Compute(const StepBatch& step, Lane& lane);
   // By row: its token, or what stands for it in a picture.
