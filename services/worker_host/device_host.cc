@@ -116,6 +116,8 @@ absl::Duration DeviceHost::RunningFor() const {
 void DeviceHost::CheckIdle() {
   if (!self_tested_) return SelfTest();
   if (!device_.ok()) return;
+  // A gateway that takes long to write masks must not lose its step by that.
+  if (awaits_masks()) return;
   SettleAll();
   const absl::Status status =
       GuardDriver("health check", [this] { return worker_->CheckHealth(); });

@@ -89,6 +89,8 @@ class DeviceHost {
   void Want(uint64_t call, CallWaiter* waiter);
   // Whether Turn has something to do.
   bool busy() const;
+  // Whether a call awaits its masks, and would fail if it had to end now.
+  bool awaits_masks() const;
   // Whether several plans share the device: between two turns, other plans' calls may come.
   bool shared() const { return plans_.size() > 1; }
   // Waits until one more submission has ended, of the plan whose turn it is, and tells the waiters
@@ -152,7 +154,7 @@ class DeviceHost {
   // The call that gets the next turn: the oldest without a result, of the plan that has waited
   // longest.  Null: no plan needs one.
   Call* NextCall();
-  // Waits for a call's segment; masks that it awaits come no more.  REQUIRES that no older call of its plan is without a result.
+  // Waits for a call's segment.  If it still awaits masks it has failed.  REQUIRES that no older call of its plan is without a result.
   void End(Call& call);
   // Waits for all segments, in the order of their calls.
   void SettleAll();

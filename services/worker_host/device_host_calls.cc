@@ -83,6 +83,8 @@ void DeviceHost::MasksReady(uint64_t number) {
   if (call != calls_.end()) ReleaseMasks(*call);
 }
 
+bool DeviceHost::awaits_masks() const { return std::ranges::any_of(calls_, &Call::awaits_masks); }
+
 void DeviceHost::ReleaseMasks(Call& call) {
   if (!std::exchange(call.awaits_masks, false)) return;
   Watched([&] {
@@ -141,8 +143,12 @@ void DeviceHost::TellWaiters() {
 }
 
 void DeviceHost::End(Call& call) {
+  const bool unmasked = call.awaits_masks;
   ReleaseMasks(call);
   call.result = Watched([&] { return worker_->Wait(call.plan); });
+  if (call.result->ok() && unmasked) {
+    call.result = absl::AbortedError("the call had to end before its masks were there");
+  }
   if (call.result->ok()) {
     counters_.Count(**call.result, call.header.num_rows, call.work);
   } else {

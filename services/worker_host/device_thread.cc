@@ -5,9 +5,22 @@
 #include "absl/time/clock.h"
 
 namespace tandem {
+namespace {
+
+constexpr absl::Duration kPostponement = absl::Milliseconds(1);
+constexpr uint32_t kMostPostponements = 1000;
+
+}  // namespace
 
 void DeviceTask::Happened(bool /*ok*/) {
   DeviceThread& thread = *thread_;
+  if (thread.host_.awaits_masks() && !thread.stop_.requested &&
+      num_postponed_ < kMostPostponements) {
+    ++num_postponed_;
+    alarm_.Set(thread.queue(), absl::ToChronoTime(absl::Now() + kPostponement),
+               static_cast<DeviceEvent*>(this));
+    return;
+  }
   --thread.num_tasks_;
   thread.at_task_.store(true, std::memory_order_relaxed);
   RunOnDevice(thread.host_);

@@ -40,13 +40,14 @@ class DeviceTask : private DeviceEvent {
   void Happened(bool ok) final;
 
   DeviceThread* thread_ = nullptr;
-  grpc::Alarm alarm_;  // puts this into the completion queue
+  grpc::Alarm alarm_;           // puts this into the completion queue
+  uint32_t num_postponed_ = 0;  // times that it was put there once more
 };
 
 // The thread waits on a gRPC completion queue and polls the queue's connections itself.  So a segment
 // call goes from the socket to the device and back on one thread.  Other tasks come through the same
 // queue.  While calls run it waits for the device; if several plans share that, it looks at the queue
-// between two submissions.  After `idle_interval` without a call the thread checks the device's health.
+// between two submissions.  A task waits, for a while, for a call that awaits its masks.  After `idle_interval` without a call the thread checks the device's health.
 class DeviceThread {
  public:
   // `host`: Borrowed; must outlive this.  The thread begins with Start.

@@ -222,6 +222,60 @@ TEST_F(ExecutionTest, ACallIsNotWaitedForBeforeItsMasksAreThere) {
   }
 }
 
+TEST_F(ExecutionTest, MasksMayTakeLongerThanAnIdleCheck) {
+  std::atomic<int> checks = 0, runs = 0;
+  Start({.run =
+             [&](const SegmentRun&) {
+               ++runs;
+               return SegmentResult{};
+             },
+         .check_health =
+             [&] {
+               ++checks;
+               return absl::OkStatus();
+             }},
+        {.idle_check_interval = absl::Milliseconds(5)});
+  ASSERT_OK(Load(1));
+  client_->Open(worker_->execution_target());
+  EXPECT_TRUE(Eventually([&] { return checks > 2; }));
+  ExecuteRequest call = Call(1, WriteMaskedStep(0));
+  call.set_masks_follow(true);
+  ASSERT_OK(client_->Submit(call, kLong));
+  absl::SleepFor(absl::Milliseconds(50));
+  EXPECT_EQ(runs, 0);
+  ASSERT_OK(client_->MasksReady(kLong));
+  EXPECT_OK(client_->Wait(kLong));
+}
+
+TEST_F(ExecutionTest, TasksWaitForMasksAndNotForEver) {
+  Start({});
+  ASSERT_OK(Load(1));
+  client_->Open(worker_->execution_target());
+  WorkerClient second(worker_->target());
+  for (const bool come : {true, false}) {
+    ExecuteRequest before = Call(1, WriteStep(1, 0)), call = Call(1, WriteMaskedStep(1), 0, 1);
+    before.set_another_follows(true);
+    call.set_masks_follow(true);
+    ASSERT_OK(client_->Submit(before, kLong));
+    ASSERT_OK(client_->Submit(call, kLong));
+    ASSERT_OK(client_->Wait(kLong).status());  // so the worker has read the other
+    std::thread task([&] {
+      EXPECT_THAT(second.MeasureCeilings(kLong).status(),
+                  HasCode(absl::StatusCode::kUnimplemented));
+    });
+    absl::SleepFor(absl::Milliseconds(20));
+    if (!come) task.join();
+    ASSERT_OK(client_->MasksReady(kLong));
+    const absl::Status status = client_->Wait(kLong).status();
+    if (come) {
+      EXPECT_OK(status);
+      task.join();
+    } else {
+      EXPECT_THAT(status, StatusIs(absl::StatusCode::kAborted, HasSubstr("masks")));
+    }
+  }
+}
+
 TEST_F(ExecutionTest, MasksThatNeverComeHoldNothingUp) {
   std::atomic<int> runs = 0;
   Start({.run = [&](const SegmentRun&) {
