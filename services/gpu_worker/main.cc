@@ -75,11 +75,14 @@ int Serve(Flags& flags) {
   flags.run.server.listen = {flags.listen};
   // A device that is the processor has no sensor of its own.
   std::unique_ptr<tandem::DeviceEnergy> energy;
-  if (!flags.run.metrics.empty() && !(*worker)->device().info().software()) {
-    energy = tandem::DeviceEnergy::OfThisMachinesGpu();
-  }
   if ((*worker)->device().info().software()) {
     flags.run.service.stuck_after = tandem::gpu::kSoftwareStepTimeout;
+  } else {
+    energy = tandem::DeviceEnergy::OfThisMachinesGpu();
+  }
+  if (energy != nullptr) {
+    tandem::LogInfo("power is measured", {{"sensor", energy->name()}});
+    flags.run.service.power = [&energy] { return energy->watts(); };
   }
   const bool shares_memory = (*worker)->device().info().unified_memory();
   flags.run.more_metrics = [&flags, &energy, shares_memory](tandem::MetricSamples& samples) {

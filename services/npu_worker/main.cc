@@ -9,6 +9,8 @@
 #include "absl/synchronization/mutex.h"
 #include "services/common/base/log_flags.h"
 #include "services/common/base/logging.h"
+#include "services/common/energy/device_energy.h"
+#include "services/common/energy/sensor_in_use.h"
 #include "services/common/flags/flag_checks.h"
 #include "services/common/flags/parse_flags.h"
 #include "services/common/flags/service_flags.h"
@@ -96,6 +98,24 @@ class WrongAnswers {
   absl::Status status_ ABSL_GUARDED_BY(mutex_) = absl::OkStatus();
 };
 
+// The NPU's power, as answers report it (DeviceHost::Power); empty: it cannot be read.
+DeviceHost::Power MeasurePower(uint32_t device_index) {
+  auto read = OpenNpuPower(device_index);
+  if (!read.ok()) {
+    LogInfo("power is not measured", {{"reason", std::string(read.status().message())}});
+    return {};
+  }
+  auto sensor = std::make_unique<SensorInUse>("amdxdna", *std::move(read));
+  SensorInUse* const in_use = sensor.get();
+  // The copies of the function share it.
+  const auto energy = std::make_shared<DeviceEnergy>(std::move(sensor));
+  LogInfo("power is measured", {{"sensor", energy->name()}});
+  return [energy, in_use] {
+    in_use->Use();
+    return energy->watts();
+  };
+}
+
 int Serve(Flags& flags) {
   // A worker that comes to harm from here on is lost, not absent.
   if (!flags.probe) RemoveAbsence(flags.listen);
@@ -113,6 +133,7 @@ int Serve(Flags& flags) {
     return kExitSuccess;
   }
   flags.run.server.listen = {flags.listen};
+  flags.run.service.power = MeasurePower(flags.startup.worker.device_index);
   std::unique_ptr<NpuSensors> sensors;
   if (!flags.run.metrics.empty()) sensors = NpuSensors::Open(flags.startup.worker.device_index);
   flags.run.more_metrics = [&](MetricSamples& samples) {

@@ -19,10 +19,12 @@ constexpr uint64_t kMaxEpochStep = uint64_t{1} << 32;
 }  // namespace
 
 DeviceHost::DeviceHost(std::unique_ptr<Worker> worker, WeightSource& source,
-                       absl::Duration stuck_after, bool measure_ceilings, OnServing on_serving)
+                       absl::Duration stuck_after, bool measure_ceilings, OnServing on_serving,
+                       Power power)
     : stuck_after_(stuck_after),
       measure_ceilings_(measure_ceilings),
       on_serving_(std::move(on_serving)),
+      power_(std::move(power)),
       worker_(std::move(worker)),
       plans_(*worker_, source),
       description_(ToProto(worker_->description())) {}

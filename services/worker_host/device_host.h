@@ -61,11 +61,15 @@ class DeviceHost {
   using Progress = std::function<void(double fraction, std::string_view phase)>;
   // Called from the device thread at every change of usability.
   using OnServing = std::function<void(bool)>;
+  // Mean power of the device over about the last second, watts; 0: not readable.  Called from the
+  // device thread for each answer, so it must take no time.
+  using Power = std::function<double()>;
 
   // `source`: Borrowed; must outlive this.  If a segment runs for longer than `stuck_after`, the
   // device hangs.  `measure_ceilings`: measure them at the first idle check with a plan in force.
+  // `power`: empty where it cannot be read.
   DeviceHost(std::unique_ptr<Worker> worker, WeightSource& source, absl::Duration stuck_after,
-             bool measure_ceilings, OnServing on_serving);
+             bool measure_ceilings, OnServing on_serving, Power power = {});
   ~DeviceHost();
 
   // --- From the device thread only.
@@ -179,6 +183,7 @@ class DeviceHost {
   const absl::Duration stuck_after_;
   bool measure_ceilings_;  // not measured yet; used by the device thread only
   const OnServing on_serving_;
+  const Power power_;
   const std::unique_ptr<Worker> worker_;
 
   // Used by the device thread only.

@@ -194,6 +194,7 @@ void DeviceHost::Answer(uint64_t number, worker::v1::ExecuteResponse& response) 
     return;
   }
   response.set_device_ns(result->device_ns);
+  if (power_) response.set_device_watts(power_());
   for (const StageTime& time : result->stage_times) {
     worker::v1::StageTime* proto = response.add_stage_times();
     proto->set_kind(ToProto(time.kind));

@@ -1,6 +1,8 @@
 // Segment calls: order, faults, clients and workers that disappear.
 #include "services/worker_host/execution.h"
 
+#include <atomic>
+
 #include "absl/synchronization/notification.h"
 #include "services/common/rpc/channel.h"
 #include "services/common/testing/eventually.h"
@@ -64,6 +66,29 @@ TEST_F(ExecutionTest, RunsSegmentsAndSaysWhichIsTheFirstOfAStep) {
   ASSERT_EQ(status.busy_size(), 1);
   EXPECT_EQ(status.busy(0).kind(), worker::v1::STAGE_KIND_FFN);
   EXPECT_EQ(status.busy(0).device_ns(), 6u * 3);
+}
+
+TEST_F(ExecutionTest, AnswersSayThePowerOfTheDevice) {
+  std::atomic<double> watts{0.0};
+  Start({.run = [](const SegmentRun&) -> absl::StatusOr<SegmentResult> {
+          return SegmentResult{.device_ns = 5};
+        }},
+        {.power = [&watts] { return watts.load(); }});
+  ASSERT_OK(Load(1));
+  client_->Open(worker_->execution_target());
+  for (const double now : {0.0, 312.5, 40.0}) {
+    watts = now;
+    ASSERT_OK_AND_ASSIGN(const ExecuteResponse* response, Run(*client_, Call(1, WriteStep(1))));
+    EXPECT_EQ(response->device_watts(), now);
+  }
+}
+
+TEST_F(ExecutionTest, WithoutASensorThereIsNoPower) {
+  Start({});
+  ASSERT_OK(Load(1));
+  client_->Open(worker_->execution_target());
+  ASSERT_OK_AND_ASSIGN(const ExecuteResponse* response, Run(*client_, Call(1, WriteStep(1))));
+  EXPECT_EQ(response->device_watts(), 0.0);
 }
 
 TEST_F(ExecutionTest, AStepChangedAfterItWasReadChangesNothing) {

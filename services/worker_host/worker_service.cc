@@ -51,12 +51,14 @@ absl::Status QueueFull() {
 
 WorkerService::WorkerService(std::unique_ptr<tandem::Worker> worker, WeightSource& source,
                              WorkerServiceOptions options)
-    : options_(options),
-      host_(std::move(worker), source, options.stuck_after, options.measure_ceilings,
-            [this](bool serving) {
-              if (on_serving_) on_serving_(serving);
-            }),
-      execution_(execution_service_, host_, options.max_execute_streams) {}
+    : options_(std::move(options)),
+      host_(
+          std::move(worker), source, options_.stuck_after, options_.measure_ceilings,
+          [this](bool serving) {
+            if (on_serving_) on_serving_(serving);
+          },
+          options_.power),
+      execution_(execution_service_, host_, options_.max_execute_streams) {}
 
 absl::StatusOr<std::unique_ptr<WorkerService>> WorkerService::Create(
     std::unique_ptr<tandem::Worker> worker, WeightSource& source, const ServerOptions& server,

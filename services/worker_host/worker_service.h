@@ -31,6 +31,7 @@ struct WorkerServiceOptions {
   // about half a second, in which a segment would wait.
   bool measure_ceilings = false;
   uint32_t max_tasks = 16;  // LoadPlan, UnloadPlan and MeasureCeilings calls that may wait
+  DeviceHost::Power power;  // of the device; empty: it cannot be read
 };
 
 // Thread-safe.

@@ -58,8 +58,11 @@ int main(int argc, char** argv) {
   std::string refusal;
   app.add_option("--refuse-plans", refusal,
                  "file with the reason why plans are refused; none, or empty: they are not");
+  double watts = 0.0;
+  app.add_option("--watts", watts, "power that its answers report");
   tandem::AddHostFlags(app, run);
   CLI11_PARSE(app, argc, argv);
+  run.service.power = [watts] { return watts; };
   if (kind == "npu") {
     options.kind = tandem::DeviceKind::kNpu;
     options.stages = {tandem::StageKind::kAttend};

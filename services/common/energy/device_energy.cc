@@ -4,6 +4,8 @@
 #include <iterator>
 #include <utility>
 
+#include "services/common/base/clock.h"
+
 namespace tandem {
 namespace {
 
@@ -16,8 +18,16 @@ std::vector<std::unique_ptr<EnergySensor>> ListOf(std::unique_ptr<EnergySensor> 
 }  // namespace
 
 DeviceEnergy::DeviceEnergy(std::unique_ptr<EnergySensor> sensor)
-    : meter_(ListOf(std::move(sensor))) {
+    : name_(sensor->name()),
+      meter_(ListOf(std::move(sensor)),
+             [this](const std::vector<EnergyReading>& readings) { Sampled(readings); }) {
   meter_.Begin();
+}
+
+void DeviceEnergy::Sampled(const std::vector<EnergyReading>& readings) {
+  if (readings.empty()) return watts_.store(0.0, std::memory_order_relaxed);
+  window_.Add(1e-9 * static_cast<double>(NowNanos()), readings[0].joules);
+  watts_.store(window_.Watts(), std::memory_order_relaxed);
 }
 
 std::unique_ptr<DeviceEnergy> DeviceEnergy::OfOneGpu(EnergySensors sensors) {

@@ -1,11 +1,13 @@
 // The energy of a worker's own device, where this machine can say it.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "services/common/energy/energy.h"
+#include "services/common/energy/power_window.h"
 #include "services/common/metrics/metric_spec.h"
 
 namespace tandem {
@@ -30,11 +32,20 @@ class DeviceEnergy {
   // Among those of this machine: NVML's, amdgpu's.
   static std::unique_ptr<DeviceEnergy> OfThisMachinesGpu();
 
+  // The sensor's.
+  const std::string& name() const { return name_; }
+  // Mean power over about the last second, watts; 0: not known yet, or the sensor has failed.
+  double watts() const { return watts_.load(std::memory_order_relaxed); }
   // Nothing once the sensor has failed.
   void AddTo(const std::string& worker, MetricSamples& samples) const;
 
  private:
-  EnergyMeter meter_;
+  void Sampled(const std::vector<EnergyReading>& readings);
+
+  const std::string name_;
+  PowerWindow window_;  // used by Sampled alone
+  std::atomic<double> watts_{0.0};
+  EnergyMeter meter_;  // its thread uses the members above
 };
 
 }  // namespace tandem

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "services/common/base/clock.h"
 
 namespace tandem {
 namespace {
@@ -114,7 +115,8 @@ EnergySensors FindSysfsSensors(const std::string& root) {
   return sensors;
 }
 
-EnergyMeter::EnergyMeter(std::vector<std::unique_ptr<EnergySensor>> sensors) {
+EnergyMeter::EnergyMeter(std::vector<std::unique_ptr<EnergySensor>> sensors, OnSample on_sample)
+    : on_sample_(std::move(on_sample)) {
   for (auto& sensor : sensors) counters_.push_back({.sensor = std::move(sensor)});
   thread_ = std::thread([this] { Watch(); });
 }
@@ -150,8 +152,8 @@ void EnergyMeter::End() {
 }
 
 void EnergyMeter::Sample(bool first) {
-  const absl::Time now = absl::Now();
-  const double seconds = absl::ToDoubleSeconds(now - sampled_);
+  const double seconds = SinceSample();
+  sampled_ns_ = NowNanos();
   for (Counter& counter : counters_) {
     const auto value = counter.sensor->Read();
     if (!value.ok()) counter.failed = true;
@@ -167,7 +169,11 @@ void EnergyMeter::Sample(bool first) {
     }
     counter.last = *value;
   }
-  sampled_ = now;
+  if (on_sample_) on_sample_(Readings());
+}
+
+double EnergyMeter::SinceSample() const {
+  return 1e-9 * static_cast<double>(NowNanos() - sampled_ns_);
 }
 
 void EnergyMeter::Watch() {
@@ -175,14 +181,21 @@ void EnergyMeter::Watch() {
   while (!ending_) {
     if (!running_) {
       changed_.Wait(mutex_);
-    } else if (!changed_.WaitUntil(mutex_, sampled_ + kSampleInterval) && running_) {
-      Sample(/*first=*/false);
+      continue;
     }
+    changed_.WaitUntil(mutex_, absl::Now() + kSampleInterval);
+    // A signal may have ended the wait.
+    const bool due = SinceSample() >= 0.5 * absl::ToDoubleSeconds(kSampleInterval);
+    if (running_ && due) Sample(/*first=*/false);
   }
 }
 
 std::vector<EnergyReading> EnergyMeter::Joules() const {
   MutexLock lock(mutex_);
+  return Readings();
+}
+
+std::vector<EnergyReading> EnergyMeter::Readings() const {
   std::vector<EnergyReading> energy;
   for (const Counter& counter : counters_) {
     if (!counter.failed) energy.push_back({counter.sensor->name(), counter.joules});

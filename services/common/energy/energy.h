@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -51,7 +52,11 @@ EnergySensors FindNvmlSensors();
 // a second by a thread of this object's.
 class EnergyMeter {
  public:
-  explicit EnergyMeter(std::vector<std::unique_ptr<EnergySensor>> sensors);
+  // What Joules gives, after a reading of the sensors.  Must not call the meter.
+  using OnSample = std::function<void(const std::vector<EnergyReading>&)>;
+
+  // `on_sample`: called from the thread that reads, one call at a time; may be empty.
+  explicit EnergyMeter(std::vector<std::unique_ptr<EnergySensor>> sensors, OnSample on_sample = {});
   ~EnergyMeter();
 
   void Reset();
@@ -69,12 +74,16 @@ class EnergyMeter {
   };
   // Adds what has come since the reading before; `first`: there was none.
   void Sample(bool first) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Seconds since that reading, by the clock that never jumps.
+  double SinceSample() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::vector<EnergyReading> Readings() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Watch();
 
+  const OnSample on_sample_;
   mutable Mutex mutex_;
   CondVar changed_;
   std::vector<Counter> counters_ ABSL_GUARDED_BY(mutex_);
-  absl::Time sampled_ ABSL_GUARDED_BY(mutex_);
+  int64_t sampled_ns_ ABSL_GUARDED_BY(mutex_) = 0;
   bool running_ ABSL_GUARDED_BY(mutex_) = false;
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;

@@ -3,13 +3,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
 #include "services/common/energy/device_energy.h"
+#include "services/common/energy/sensor_in_use.h"
 #include "services/common/metrics/metrics_server.h"
 #include "services/common/testing/eventually.h"
+#include "services/common/testing/status_matchers.h"
 #include "services/common/testing/temporary_directory.h"
 
 namespace tandem {
@@ -110,6 +113,28 @@ TEST_F(EnergyTest, TheEnergyOfAGpuIsCountedWhereOneSensorIsItsOwn) {
   Write("sys/class/hwmon/hwmon2/energy1_input", "1\n");
   EXPECT_EQ(DeviceEnergy::OfOneGpu(FindSysfsSensors(root_.string())), nullptr)
       << "which is the worker's?";
+}
+
+TEST(SensorInUseTest, ADeviceThatIsNotUsedIsNotAsked) {
+  int num_readings = 0;
+  SensorInUse sensor("npu", [&]() -> absl::StatusOr<double> { return ++num_readings; });
+  for (uint32_t i = 0; i < 3 * SensorInUse::kReadingsAfterUse; ++i) EXPECT_OK(sensor.Read());
+  EXPECT_EQ(num_readings, 1 + SensorInUse::kReadingsAfterUse);
+  EXPECT_EQ(*sensor.Read(), num_readings) << "the last reading again";
+  sensor.Use();
+  EXPECT_EQ(*sensor.Read(), 2 + SensorInUse::kReadingsAfterUse);
+}
+
+TEST_F(EnergyTest, ThePowerOfAGpuIsTheMeanOfTheLastSecond) {
+  Write("sys/class/hwmon/hwmon1/name", "amdgpu\n");
+  Write("sys/class/hwmon/hwmon1/power1_average", "45000000\n");
+  const auto energy = DeviceEnergy::OfOneGpu(FindSysfsSensors(root_.string()));
+  ASSERT_NE(energy, nullptr);
+  EXPECT_EQ(energy->name(), "amdgpu hwmon1");
+  EXPECT_TRUE(testing::Eventually([&] { return std::abs(energy->watts() - 45.0) < 1e-3; }))
+      << energy->watts();
+  fs::remove(root_ / "sys/class/hwmon/hwmon1/power1_average");
+  EXPECT_TRUE(testing::Eventually([&] { return energy->watts() == 0.0; })) << energy->watts();
 }
 
 }  // namespace

@@ -93,14 +93,14 @@ int AmdxdnaSensors::SystemIoctl(int fd, unsigned long request, void* argument) {
   return ::ioctl(fd, request, argument);
 }
 
-absl::StatusOr<NpuReading> AmdxdnaSensors::Read() const {
+absl::StatusOr<NpuReading> AmdxdnaSensors::Read(absl::Duration ask_every) const {
   MutexLock lock(mutex_);
   std::string power_state;
   std::ifstream(runtime_status_path_) >> power_state;
   if (power_state == "suspended" || power_state == "suspending") {
     return NpuReading{.watts = 0.0, .celsius = {}, .column_busy = std::vector(num_columns_, 0.0)};
   }
-  if (const absl::Time now = absl::Now(); now - asked_ >= kAskEvery) {
+  if (const absl::Time now = absl::Now(); now - asked_ >= ask_every) {
     asked_ = now;
     last_ = Ask();
     if (last_.ok()) num_columns_ = last_->column_busy.size();

@@ -59,11 +59,11 @@ class AmdxdnaSensors {
                                                               std::string_view pci_address,
                                                               Ioctl ioctl = SystemIoctl);
 
-  // The driver is asked once in kAskEvery at most; between, the last reading is given again.  An
+  // The driver is asked once in `ask_every` at most; between, the last reading is given again.  An
   // NPU that is suspended is not woken: no power, and no load of the columns seen before.
   // UNIMPLEMENTED: the driver has no sensors; otherwise what the system says.
   static constexpr absl::Duration kAskEvery = absl::Seconds(15);
-  absl::StatusOr<NpuReading> Read() const;
+  absl::StatusOr<NpuReading> Read(absl::Duration ask_every = kAskEvery) const;
 
  private:
   AmdxdnaSensors(UniqueFd node, std::string runtime_status_path, Ioctl ioctl);

@@ -99,6 +99,14 @@ TEST_F(AmdxdnaSensorsTest, AsksSeldomEnoughForTheNpuToFallAsleep) {
   EXPECT_EQ(num_calls_, 1);
 }
 
+TEST_F(AmdxdnaSensorsTest, AsksAsOftenAsItIsAskedTo) {
+  const auto sensors = Open();
+  EXPECT_OK(sensors->Read().status());
+  EXPECT_OK(sensors->Read(absl::ZeroDuration()).status());
+  EXPECT_OK(sensors->Read(absl::Minutes(1)).status());
+  EXPECT_EQ(num_calls_, 2);
+}
+
 TEST_F(AmdxdnaSensorsTest, LeavesASuspendedNpuAsleep) {
   const auto sensors = Open();
   EXPECT_OK(sensors->Read().status());

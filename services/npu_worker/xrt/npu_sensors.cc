@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "services/common/base/logging.h"
 #include "services/common/base/mutex.h"
+#include "services/common/base/status_macros.h"
 #include "services/npu_worker/driver/amdxdna_sensors.h"
 #include "services/npu_worker/xrt/device_access.h"
 #include "services/npu_worker/xrt/xrt_features.h"
@@ -17,6 +18,8 @@ namespace tandem::npu {
 namespace {
 
 using nlohmann::json;
+
+constexpr absl::Duration kAskPowerEvery = absl::Milliseconds(500);
 
 // A number, or a text that holds one (not "N/A").
 std::optional<double> NumberOf(const json& object, const char* key) {
@@ -29,6 +32,27 @@ std::optional<double> NumberOf(const json& object, const char* key) {
     return std::nullopt;
   }
   return value;
+}
+
+absl::StatusOr<xrt::device> OpenXrt(uint32_t index) {
+  xrt::device device;
+  TANDEM_RETURN_IF_ERROR(Guarded("XRT", [&] { device = xrt::device(index); }));
+  return device;
+}
+
+// The driver of the NPU that XRT has opened.
+absl::StatusOr<std::unique_ptr<AmdxdnaSensors>> OpenDriver(const xrt::device& device) {
+  std::string pci_address;
+  TANDEM_RETURN_IF_ERROR(
+      Guarded("XRT", [&] { pci_address = device.get_info<xrt::info::device::bdf>(); }));
+  return AmdxdnaSensors::Open("/", pci_address);
+}
+
+// What a driver that was asked lately says.
+absl::StatusOr<double> PowerOf(const AmdxdnaSensors& driver) {
+  TANDEM_ASSIGN_OR_RETURN(const NpuReading reading, driver.Read(kAskPowerEvery));
+  if (reading.watts.has_value()) return *reading.watts;
+  return absl::UnimplementedError("this amdxdna driver reports no power");
 }
 
 bool IsPresent(const json& sensor) {
@@ -67,22 +91,19 @@ NpuSensors::~NpuSensors() = default;
 
 std::unique_ptr<NpuSensors> NpuSensors::Open(uint32_t index) {
   if (IsEmulated()) return nullptr;
+  auto device = OpenXrt(index);
+  if (!device.ok()) return nullptr;
   std::unique_ptr<NpuSensors> sensors(new NpuSensors);
   Impl& impl = *sensors->impl_;
-  std::string pci_address;
-  const absl::Status opened = Guarded("XRT", [&] {
-    MutexLock lock(impl.mutex);
-    impl.device = xrt::device(index);
-    pci_address = impl.device.get_info<xrt::info::device::bdf>();
-  });
-  if (!opened.ok()) return nullptr;
-  auto driver = AmdxdnaSensors::Open("/", pci_address);
+  auto driver = OpenDriver(*device);
   if (driver.ok()) {
     impl.driver = *std::move(driver);
   } else {
     LogInfo("the NPU's driver is not asked for its load",
             {{"reason", std::string(driver.status().message())}});
   }
+  MutexLock lock(impl.mutex);
+  impl.device = *std::move(device);
   return sensors;
 }
 
@@ -107,6 +128,14 @@ void NpuSensors::AddTo(const std::string& device, MetricSamples& samples) const 
     samples.Add(NpuSensorMetrics::kColumnBusy, reading.column_busy[column],
                 {device, absl::StrCat(column)});
   }
+}
+
+absl::StatusOr<std::function<absl::StatusOr<double>()>> OpenNpuPower(uint32_t index) {
+  if (IsEmulated()) return absl::UnimplementedError("the NPU is emulated");
+  TANDEM_ASSIGN_OR_RETURN(const xrt::device device, OpenXrt(index));
+  TANDEM_ASSIGN_OR_RETURN(std::shared_ptr<const AmdxdnaSensors> driver, OpenDriver(device));
+  TANDEM_RETURN_IF_ERROR(PowerOf(*driver).status());
+  return [driver] { return PowerOf(*driver); };
 }
 
 }  // namespace tandem::npu

@@ -6,11 +6,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "services/common/metrics/metric_spec.h"
 
 namespace tandem::npu {
@@ -52,5 +54,10 @@ class NpuSensors {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
+
+// Reads the power of NPU `index`, watts, by its driver, which is asked twice a second at most.  Holds
+// no handle of XRT's.  UNIMPLEMENTED: the emulated NPU, or a driver that reports no power; otherwise
+// as AmdxdnaSensors.
+absl::StatusOr<std::function<absl::StatusOr<double>()>> OpenNpuPower(uint32_t index);
 
 }  // namespace tandem::npu
