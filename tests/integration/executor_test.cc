@@ -39,6 +39,30 @@ TEST_F(ExecutorTest, HybridAndGpuOnlyPlacementsGiveTheSameTokens) {
   EXPECT_EQ(with_npu, without_npu);
 }
 
+TEST_F(ExecutorTest, TimingsHaveThePowerThatWorkersReportIfItCanBe) {
+  StartLoader();
+  StartWorker("gpu0", "unix:" + Socket("gpu0"), {"--watts=312.5"});
+  for (const char* reported : {"45.5", "0", "-3", "nan", "inf", "1e9"}) {
+    workers_.erase("npu0");
+    StartWorker("npu0", "unix:" + Socket("npu0"), {std::string("--watts=") + reported});
+    const auto executor = MustStart(Options({"gpu0", "npu0"}, NpuPolicy::kRequire));
+    ASSERT_NE(executor, nullptr);
+    testing::StepBuilder builder(executor->limits());
+    builder.Begin();
+    builder.AddOutput(builder.AddRows(builder.AddSequence(), {7}));
+    StepBatch batch = builder.batch();
+    batch.header.step_id = 1;
+    WriteStep(batch, executor->StepArea(0));
+    ASSERT_OK_AND_ASSIGN(const auto timings, RunStep(*executor, 1));
+    for (const SegmentTiming& timing : timings) {
+      const uint32_t worker = executor->plan().segments[timing.segment_index].worker;
+      const bool on_gpu = executor->plan().workers[worker].name == "gpu0";
+      const double of_npu = std::string(reported) == "45.5" ? 45.5 : 0.0;
+      EXPECT_EQ(timing.device_watts, on_gpu ? 312.5 : of_npu) << reported;
+    }
+  }
+}
+
 TEST_F(ExecutorTest, TwoPlansOfOneGatewayRunOnOneWorkerAtOnce) {
   StartLoader();
   StartWorker("gpu0");

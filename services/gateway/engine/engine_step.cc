@@ -6,6 +6,7 @@
 #include "services/common/base/logging.h"
 #include "services/gateway/engine/engine.h"
 #include "services/gateway/executor/placement_moved.h"
+#include "services/gateway/executor/step_power.h"
 
 namespace tandem::gateway {
 namespace {
@@ -149,12 +150,15 @@ void Engine::ChargeDevices(const ScheduledStep& step, const std::vector<SegmentT
     if (timing.segment_index >= plan.segments.size()) continue;
     device_ns[plan.segments[timing.segment_index].worker] += timing.device_ns;
   }
+  const std::vector<double> joules = JoulesOf(plan, timings);
   const double num_rows = step.batch.header.num_rows;
   for (const ScheduledRows& rows : step.rows) {
     RequestRun* const run = FindRun(rows.sequence);
     if (run == nullptr) continue;  // ended while the step was under way
     for (size_t w = 0; w < plan.workers.size(); ++w) {
-      run->AddDeviceTime(plan.workers[w].name, 1e-9 * device_ns[w] * rows.num_rows / num_rows);
+      const double share = rows.num_rows / num_rows;
+      run->AddDeviceTime(plan.workers[w].name, share * 1e-9 * static_cast<double>(device_ns[w]),
+                         share * joules[w]);
     }
   }
 }

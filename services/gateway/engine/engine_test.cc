@@ -37,6 +37,22 @@ TEST(EngineTest, AnswersWithTheModelsTokensAndTheirText) {
   ASSERT_EQ(end.usage.device_times_size(), 1);
   EXPECT_EQ(end.usage.device_times(0).worker(), "toy0");
   EXPECT_NEAR(end.usage.device_times(0).seconds(), 32e-6, 1e-9);  // 3 chunks and 29 tokens
+  EXPECT_EQ(end.usage.device_times(0).joules(), 0.0) << "its power is not readable";
+}
+
+TEST(EngineTest, RequestsShareTheEnergyOfTheirStepsByRows) {
+  auto engine = MakeEngine({.watts = 50.0});
+  std::vector<StreamReader> readers(4);
+  for (uint32_t i = 0; i < readers.size(); ++i) {
+    ASSERT_TRUE(engine->Submit(GreedyRequest(i, 40, 30), readers[i].stream()).ok());
+  }
+  for (StreamReader& reader : readers) {
+    const StreamEnd& end = reader.ReadToEnd();
+    ASSERT_EQ(end.usage.device_times_size(), 1);
+    const v1::DeviceTime& time = end.usage.device_times(0);
+    EXPECT_GT(time.seconds(), 0.0);
+    EXPECT_NEAR(time.joules(), 50.0 * time.seconds(), 1e-12);
+  }
 }
 
 TEST(EngineTest, NeighboursDoNotChangeAnAnswer) {

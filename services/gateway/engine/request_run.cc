@@ -71,13 +71,15 @@ bool RequestRun::MarkStarted(absl::Time now, uint32_t first_position) {
   return true;
 }
 
-void RequestRun::AddDeviceTime(const std::string& worker, double seconds) {
-  for (auto& [name, sum] : device_seconds_) {
-    if (name != worker) continue;
-    sum += seconds;
-    return;
+void RequestRun::AddDeviceTime(const std::string& worker, double seconds, double joules) {
+  auto time = std::ranges::find_if(
+      device_times_, [&](const v1::DeviceTime& other) { return other.worker() == worker; });
+  if (time == device_times_.end()) {
+    time = device_times_.emplace(time);
+    time->set_worker(worker);
   }
-  device_seconds_.emplace_back(worker, seconds);
+  time->set_seconds(time->seconds() + seconds);
+  time->set_joules(time->joules() + joules);
 }
 
 absl::Status RequestRun::AddPromptToken(uint32_t target, const OutputResult& result) {
@@ -266,11 +268,7 @@ v1::Usage RequestRun::MakeUsage(absl::Time now) const {
   usage.set_queue_seconds(absl::ToDoubleSeconds(started_.value_or(now) - arrived()));
   usage.set_first_token_seconds(absl::ToDoubleSeconds(first_token_.value_or(now) - arrived()));
   usage.set_total_seconds(absl::ToDoubleSeconds(now - arrived()));
-  for (const auto& [worker, seconds] : device_seconds_) {
-    v1::DeviceTime* time = usage.add_device_times();
-    time->set_worker(worker);
-    time->set_seconds(seconds);
-  }
+  usage.mutable_device_times()->Assign(device_times_.begin(), device_times_.end());
   return usage;
 }
 

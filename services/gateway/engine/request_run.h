@@ -134,8 +134,8 @@ class RequestRun {
   bool has_work = false;
   // Steps that failed with rows of this request since rows were computed that never were before.
   uint32_t failed_attempts = 0;
-  // `seconds` of a worker's device time were spent on this request.
-  void AddDeviceTime(const std::string& worker, double seconds);
+  // `seconds` of a worker's device time, and `joules`, were spent on this request.
+  void AddDeviceTime(const std::string& worker, double seconds, double joules);
 
   // Guesses of drafters for this answer that were verified, and how many of them were accepted.
   void AddVerified(uint32_t num_guesses) { num_verified_ += num_guesses; }
@@ -234,7 +234,7 @@ class RequestRun {
   std::optional<absl::Time> started_;
   std::optional<absl::Time> first_token_;
   std::optional<absl::Time> last_token_;
-  std::vector<std::pair<std::string, double>> device_seconds_;
+  std::vector<v1::DeviceTime> device_times_;
 };
 
 }  // namespace tandem::gateway

@@ -15,6 +15,7 @@
 #include "services/gateway/executor/placement_moved.h"
 #include "services/gateway/executor/placement_trial.h"
 #include "services/gateway/executor/prompts_apart.h"
+#include "services/gateway/executor/step_power.h"
 
 namespace tandem::gateway {
 namespace {
@@ -28,7 +29,8 @@ SegmentTiming TimingOf(const Segment& segment, absl::Time sent, absl::Time answe
                        .answered = answered,
                        .round_trip = round_trip,
                        .worker_ns = response.worker_ns(),
-                       .device_ns = response.device_ns()};
+                       .device_ns = response.device_ns(),
+                       .device_watts = PlausibleWatts(response.device_watts())};
   for (const worker::v1::StageTime& time : response.stage_times()) {
     const int kind = time.kind() - ToProto(StageKind{});
     if (kind >= 0 && kind < kNumStageKinds) timing.stage_ns[kind] += time.device_ns();

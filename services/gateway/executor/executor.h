@@ -100,6 +100,7 @@ struct SegmentTiming {
   absl::Duration round_trip;
   uint64_t worker_ns = 0;  // of the round trip, in the worker
   uint64_t device_ns = 0;
+  double device_watts = 0.0;  // mean of about the last second; 0: not readable
   std::array<uint64_t, kNumStageKinds> stage_ns = {};  // of device_ns, by StageKind
 };
 

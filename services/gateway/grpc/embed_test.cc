@@ -44,7 +44,7 @@ class EmbedTest : public testing::ServiceFixture {
 };
 
 TEST_F(EmbedTest, TextsAndTokensAreEmbeddedInOrder) {
-  Start();
+  Start({.watts = 40.0});
   v1::EmbedRequest request;
   request.set_request_id("mine");
   request.add_inputs()->set_text("the thin hat");
@@ -66,6 +66,8 @@ TEST_F(EmbedTest, TextsAndTokensAreEmbeddedInOrder) {
   EXPECT_GE(response.usage().total_seconds(), response.usage().queue_seconds());
   ASSERT_EQ(response.usage().device_times_size(), 1);
   EXPECT_GT(response.usage().device_times(0).seconds(), 0);
+  EXPECT_NEAR(response.usage().device_times(0).joules(),
+              40.0 * response.usage().device_times(0).seconds(), 1e-12);
 }
 
 TEST_F(EmbedTest, MoreInputsThanTheQueueHoldsBesideOthers) {

@@ -106,6 +106,7 @@ void EmbedRun::AddUsage(const v1::Usage& usage) {
       *sum.add_device_times() = time;
     } else {
       found->set_seconds(found->seconds() + time.seconds());
+      found->set_joules(found->joules() + time.joules());
     }
   }
 }

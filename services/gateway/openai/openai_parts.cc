@@ -51,7 +51,7 @@ Json UsageSum::ToResponsesJson() const {
 
 Json UsageSum::ToTandemJson(const std::string& placement,
                             const std::vector<std::string>& ignored) const {
-  std::map<std::string, double> devices;
+  std::map<std::string, double> seconds, joules;
   std::set<uint32_t> replicas;
   double queue = 0.0;
   double first_token = runs_.empty() ? 0.0 : runs_[0].first_token_seconds();
@@ -61,17 +61,19 @@ Json UsageSum::ToTandemJson(const std::string& placement,
     first_token = std::min(first_token, run.first_token_seconds());
     total = std::max(total, run.total_seconds());
     replicas.insert(run.replica());
-    for (const v1::DeviceTime& time : run.device_times()) devices[time.worker()] += time.seconds();
+    for (const v1::DeviceTime& time : run.device_times()) {
+      seconds[time.worker()] += time.seconds();
+      if (time.joules() > 0.0) joules[time.worker()] += time.joules();
+    }
   }
-  Json device_seconds = Json::object();
-  for (const auto& [worker, seconds] : devices) device_seconds[worker] = seconds;
   Json json = {{"placement", placement},
                {"replicas", replicas},
                {"seed", seed_},
                {"queue_seconds", queue},
                {"first_token_seconds", first_token},
                {"total_seconds", total},
-               {"device_seconds", std::move(device_seconds)}};
+               {"device_seconds", seconds},
+               {"device_joules", joules}};
   if (!ignored.empty()) json["ignored"] = ignored;
   return json;
 }

@@ -41,6 +41,10 @@ StreamEnd EndOf(uint32_t prompt, uint32_t completion, v1::FinishReason reason) {
   v1::DeviceTime* time = end.usage.add_device_times();
   time->set_worker("gpu0");
   time->set_seconds(0.25);
+  time->set_joules(12.5);
+  time = end.usage.add_device_times();
+  time->set_worker("npu0");
+  time->set_seconds(0.5);
   return end;
 }
 
@@ -101,7 +105,8 @@ TEST_F(OpenAiWriterTest, AChatStreamHasRoleTextReasonUsageAndDone) {
   EXPECT_EQ(events[4]["usage"]["completion_tokens"], 4);
   EXPECT_EQ(events[4]["usage"]["total_tokens"], 15);
   EXPECT_EQ(events[4]["usage"]["prompt_tokens_details"]["cached_tokens"], 5);
-  EXPECT_EQ(events[4]["tandem"]["device_seconds"]["gpu0"], 0.25);
+  EXPECT_EQ(events[4]["tandem"]["device_seconds"], Json({{"gpu0", 0.25}, {"npu0", 0.5}}));
+  EXPECT_EQ(events[4]["tandem"]["device_joules"], Json({{"gpu0", 12.5}}));
   EXPECT_EQ(events[4]["tandem"]["seed"], 7);
   EXPECT_EQ(events[5], "[DONE]");
 }

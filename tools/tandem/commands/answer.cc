@@ -46,6 +46,7 @@ std::string DescribeAnswer(const Answer& answer) {
     line += "device time:";
     for (const v1::DeviceTime& time : usage.device_times()) {
       line += absl::StrFormat(" %s %.3f s", time.worker(), time.seconds());
+      if (time.joules() > 0.0) line += absl::StrFormat(" (%.1f J)", time.joules());
     }
     line += "\n";
   }

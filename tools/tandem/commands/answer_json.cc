@@ -37,8 +37,11 @@ nlohmann::ordered_json AnswerAsJson(const Answer& answer) {
   if (!answer.tokens.empty() && answer.tokens[0].has_logprob()) {
     for (const v1::Token& token : answer.tokens) json["tokens"].push_back(TokenAsJson(token));
   }
-  Json times = Json::object();
-  for (const v1::DeviceTime& time : usage.device_times()) times[time.worker()] = time.seconds();
+  Json times = Json::object(), joules = Json::object();
+  for (const v1::DeviceTime& time : usage.device_times()) {
+    times[time.worker()] = time.seconds();
+    if (time.joules() > 0.0) joules[time.worker()] = time.joules();
+  }
   json["usage"] = {{"prompt_tokens", usage.prompt_tokens()},
                    {"cached_tokens", usage.cached_tokens()},
                    {"completion_tokens", usage.completion_tokens()},
@@ -48,7 +51,8 @@ nlohmann::ordered_json AnswerAsJson(const Answer& answer) {
                    {"queue_seconds", usage.queue_seconds()},
                    {"first_token_seconds", usage.first_token_seconds()},
                    {"total_seconds", usage.total_seconds()},
-                   {"device_seconds", times}};
+                   {"device_seconds", times},
+                   {"device_joules", joules}};
   json["placement"] = answer.placement;
   json["request_id"] = answer.request_id;
   return json;

@@ -44,7 +44,7 @@ TEST_F(CommandsTest, ChatTakesAnInstructionAndCountsWhatItTook) {
   EXPECT_EQ(result.output, "2 messages: first\n2 messages: second\n");
   EXPECT_EQ(gateway_.chat_requests().at(1).messages(0).content(), "Be brief.");
   EXPECT_THAT(result.errors, StartsWith("no instruction\nBe brief.\n2 answers, "));
-  EXPECT_THAT(result.errors, HasSubstr("gpu0 worked 0.250 s\n"));
+  EXPECT_THAT(result.errors, HasSubstr("gpu0 worked 0.250 s, 25.0 J\n"));
 }
 
 TEST_F(CommandsTest, ConversationsAreSavedAndGoneOnWith) {

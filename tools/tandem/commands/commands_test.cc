@@ -30,7 +30,7 @@ TEST_F(CommandsTest, GenerateStreamsTheAnswerAndDescribesIt) {
             "3 tokens after 3, 10.0 tokens/s, first token after 0.250 s, seed 42, cut at the limit "
             "(--max-tokens)\n"
             "placement: Attend on npu0 (emulated), the rest on gpu0\n"
-            "device time: gpu0 0.125 s\n");
+            "device time: gpu0 0.125 s (12.5 J)\n");
   EXPECT_EQ(Run({"generate", "--quiet", "one"}).errors, "");
 }
 
@@ -217,6 +217,7 @@ TEST_F(CommandsTest, GeneratePrintsJson) {
   EXPECT_EQ(json.at("finish_reason"), "length");
   EXPECT_EQ(json.at("usage").at("completion_tokens"), 2);
   EXPECT_EQ(json.at("usage").at("device_seconds").at("gpu0"), 0.125);
+  EXPECT_EQ(json.at("usage").at("device_joules").at("gpu0"), 12.5);
   EXPECT_THAT(json.at("placement").get<std::string>(), StartsWith("Attend on npu0"));
   ASSERT_EQ(json.at("tokens").size(), 2);
   EXPECT_EQ(json.at("tokens")[1].at("piece"), " b");

@@ -256,7 +256,9 @@ void Conversation::Count(const Answer& answer) {
   totals_.completion_tokens += usage.completion_tokens();
   totals_.decode_seconds += usage.total_seconds() - usage.first_token_seconds();
   for (const v1::DeviceTime& time : usage.device_times()) {
-    totals_.device_seconds[time.worker()] += time.seconds();
+    v1::DeviceTime& sum = totals_.devices[time.worker()];
+    sum.set_seconds(sum.seconds() + time.seconds());
+    sum.set_joules(sum.joules() + time.joules());
   }
 }
 
@@ -273,8 +275,10 @@ std::string Conversation::DescribeTotals() const {
                           static_cast<double>(decoded) / totals_.decode_seconds);
   }
   text += "\n";
-  for (const auto& [worker, seconds] : totals_.device_seconds) {
-    absl::StrAppendFormat(&text, "%s worked %.3f s\n", worker, seconds);
+  for (const auto& [worker, time] : totals_.devices) {
+    absl::StrAppendFormat(&text, "%s worked %.3f s", worker, time.seconds());
+    if (time.joules() > 0.0) absl::StrAppendFormat(&text, ", %.1f J", time.joules());
+    text += "\n";
   }
   return text;
 }

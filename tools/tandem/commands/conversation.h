@@ -35,7 +35,7 @@ class Conversation {
   struct Totals {
     uint64_t answers = 0, prompt_tokens = 0, cached_tokens = 0, completion_tokens = 0;
     double decode_seconds = 0.0;
-    std::map<std::string, double> device_seconds;
+    std::map<std::string, v1::DeviceTime> devices;  // by worker
   };
 
   absl::Status Greet();

@@ -122,7 +122,8 @@ absl::StatusOr<std::vector<SegmentTiming>> FakeExecutor::Wait() {
   }
   last_run_ = step.header.step_id;
   Compute(step, lanes_[submitted.lane]);
-  return std::vector<SegmentTiming>{{.segment_index = 0, .device_ns = 1000}};
+  return std::vector<SegmentTiming>{
+      {.segment_index = 0, .device_ns = 1000, .device_watts = options_.watts}};
 }
 
 absl::Status FakeExecutor::CopyKv(const KvCopy& copy) {

@@ -25,6 +25,7 @@ struct FakeExecutorOptions {
   bool takes_pictures = false;  // of limits.picture_rows each
   // One guess in this many is wrong; 0: all are right.
   uint32_t wrong_guess_in = 0;
+  double watts = 0.0;  // that its device reports
   // The best candidate of every output, in place of the toy model's choice.
   uint32_t favourite = kNoToken;
   // What a step answers; UNAVAILABLE loses the KV cache.  Called on the engine's thread.

@@ -20,6 +20,8 @@ function noteOf(end, seconds) {
     for (const [device, time] of Object.entries(tandem.device_seconds)) {
       if (all > 0) parts.push(`${device} ${Math.round((100 * time) / all)}%`);
     }
+    const joules = Object.values(tandem.device_joules ?? {}).reduce((a, b) => a + b, 0);
+    if (joules > 0) parts.push(`${joules.toFixed(1)} J`);
     parts.push(`seed ${tandem.seed}`);
   }
   if (end.reason === "length") parts.push("cut at the longest answer");

@@ -47,6 +47,7 @@ grpc::Status StreamWords(const std::vector<std::string>& words, bool forever, bo
   v1::DeviceTime* time = usage->add_device_times();
   time->set_worker("gpu0");
   time->set_seconds(0.125);
+  time->set_joules(12.5);
   write(last);
   return grpc::Status::OK;
 }
