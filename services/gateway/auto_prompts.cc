@@ -19,7 +19,8 @@ absl::StatusOr<PlacementCosts> Measure(const ExecutorOptions& prompts, Executor&
   options.worker_wait = kTrialWait;
   TANDEM_ASSIGN_OR_RETURN(std::unique_ptr<Executor> executor, Executor::Start(options, nullptr));
   const absl::Cleanup unload = [&executor] { executor->Unload(); };
-  TANDEM_ASSIGN_OR_RETURN(PlacementCosts costs, TryPlacement(*executor, load));
+  TANDEM_ASSIGN_OR_RETURN(PlacementCosts costs,
+                          TryPlacement(*executor, load, prompts.favour == Favour::kEnergy));
   for (Executor* copier : {executor.get(), &decoder}) {
     TANDEM_ASSIGN_OR_RETURN(const double seconds,
                             TimeKvCopy(*copier, costs.prompt_rows, copier == &decoder));

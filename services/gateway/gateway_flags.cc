@@ -1,7 +1,9 @@
 #include "services/gateway/gateway_flags.h"
 
 #include <algorithm>
+#include <map>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -450,15 +452,27 @@ absl::Status CheckHttpFlags(const HttpFlags& flags) {
       server.listen));
 }
 
+namespace {
+
+// Values of --favour.
+std::map<std::string, Favour> Favours() {
+  return {{"latency", Favour::kLatency},
+          {"throughput", Favour::kThroughput},
+          {"energy", Favour::kEnergy}};
+}
+
+}  // namespace
+
 void AddPlacementFlags(CLI::App& app, GatewayFlags& flags) {
   app.add_option("--favour", flags.favour,
-                 "With --npu auto: latency (of one stream) or throughput (of all together)")
-      ->check(CLI::IsMember({"latency", "throughput"}))
+                 "With --npu auto: latency (of one stream), throughput (of all together) or energy "
+                 "(of one stream, where the power of all devices can be read)")
+      ->check(CLI::IsMember(Favours()))
       ->capture_default_str();
 }
 
 absl::Status FinishGatewayFlags(GatewayFlags& flags) {
-  flags.executor.favour_throughput = flags.favour == "throughput";
+  flags.executor.favour = Favours().at(flags.favour);
   const std::string cache = DefaultCacheFolder();
   if (!cache.empty()) flags.executor.costs_file = cache + "/placements.json";
   TANDEM_ASSIGN_OR_RETURN(flags.executor.policy.npu, ParseNpuPolicy(flags.npu));

@@ -41,6 +41,16 @@ class GatewayFlagsTest : public ::testing::Test {
   GatewayFlags flags_;
 };
 
+TEST_F(GatewayFlagsTest, PlacementsAreWeighedByWhatIsFavoured) {
+  ASSERT_TRUE(Parse({}).ok());
+  EXPECT_EQ(flags_.executor.favour, Favour::kLatency);
+  ASSERT_TRUE(Parse({"--favour", "throughput"}).ok());
+  EXPECT_EQ(flags_.executor.favour, Favour::kThroughput);
+  ASSERT_TRUE(Parse({"--favour", "energy"}).ok());
+  EXPECT_EQ(flags_.executor.favour, Favour::kEnergy);
+  EXPECT_FALSE(Parse({"--favour", "speed"}).ok());
+}
+
 TEST_F(GatewayFlagsTest, APortIsServedBesideTheAddresses) {
   ASSERT_TRUE(Parse({"--listen", "unix:/gateway.sock", "--port", "50051"}).ok());
   EXPECT_THAT(flags_.server.listen, ElementsAre("unix:/gateway.sock", "127.0.0.1:50051"));

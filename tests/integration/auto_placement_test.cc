@@ -2,6 +2,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "services/gateway/engine/engine.h"
 #include "services/gateway/engine/testing/stream_reader.h"
@@ -21,10 +22,12 @@ class AutoPlacementTest : public ExecutorTest {
     std::ofstream(path + ".new") << microseconds;
     std::filesystem::rename(path + ".new", path);
   }
-  void StartDelayed(const std::string& name, int microseconds, const std::string& driver = "1.0") {
+  void StartDelayed(const std::string& name, int microseconds, const std::string& driver = "1.0",
+                    double watts = 0.0) {
     Delay(name, microseconds);
     StartWorker(name, "unix:" + Socket(name),
-                {"--attend-delay", DelayFile(name), "--driver", driver});
+                {"--attend-delay", DelayFile(name), "--driver", driver,
+                 absl::StrFormat("--watts=%g", watts)});
   }
   ExecutorOptions AutoOptions() {
     ExecutorOptions options = Options({"gpu0"}, NpuPolicy::kAuto);
@@ -111,6 +114,51 @@ TEST_F(AutoPlacementTest, AnotherDriverIsMeasuredAgain) {
   const auto executor = MustStart(AutoOptions());
   ASSERT_NE(executor, nullptr);
   EXPECT_THAT(executor->placement(), HasSubstr("everything on gpu0"));
+}
+
+TEST_F(AutoPlacementTest, EnergyMayFavourWhatIsSlower) {
+  StartLoader();
+  StartDelayed("gpu0", 5'000, "1.0", 1.0);
+  StartDelayed("npu0", 0, "1.0", 10e3);
+  ExecutorOptions options = AutoOptions();
+  auto fastest = MustStart(options);
+  ASSERT_NE(fastest, nullptr);
+  EXPECT_THAT(fastest->placement(), HasSubstr("on npu0"));
+  EXPECT_EQ(Status(*fastest).placements(0).predicted_joules_per_token(), 0.0) << "not measured";
+  fastest.reset();
+
+  // Measured again, for the kept times have no power; then kept.
+  options.favour = Favour::kEnergy;
+  for (int start = 0; start < 2; ++start) {
+    const auto executor = MustStart(options);
+    ASSERT_NE(executor, nullptr);
+    EXPECT_THAT(executor->placement(), HasSubstr("everything on gpu0"));
+    EXPECT_EQ(executor->plan().notice, "");
+    const v1::GetStatusResponse status = Status(*executor);
+    ASSERT_EQ(status.placements_size(), 2);
+    EXPECT_GT(status.placements(0).predicted_joules_per_token(), 0.0);
+    EXPECT_GT(status.placements(1).predicted_joules_per_token(),
+              status.placements(0).predicted_joules_per_token());
+    EXPECT_LT(status.placements(0).predicted_decode_tokens_per_second(),
+              status.placements(1).predicted_decode_tokens_per_second());
+  }
+}
+
+TEST_F(AutoPlacementTest, WithoutThePowerOfADeviceTimeDecides) {
+  StartLoader();
+  StartDelayed("gpu0", 5'000, "1.0", 1.0);
+  StartDelayed("npu0", 0);
+  ExecutorOptions options = AutoOptions();
+  options.favour = Favour::kEnergy;
+  for (int start = 0; start < 2; ++start) {
+    const auto executor = MustStart(options);
+    ASSERT_NE(executor, nullptr);
+    EXPECT_THAT(executor->placement(), HasSubstr("on npu0"));
+    EXPECT_THAT(executor->plan().notice, HasSubstr("the power of npu0 cannot be read"));
+    const v1::GetStatusResponse status = Status(*executor);
+    EXPECT_EQ(status.placements(0).predicted_joules_per_token(), 0.0);
+    EXPECT_GT(status.placements(1).predicted_joules_per_token(), 0.0);
+  }
 }
 
 TEST_F(AutoPlacementTest, LeavesAnNpuThatHasBecomeSlowAndComesBack) {

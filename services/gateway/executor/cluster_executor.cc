@@ -152,9 +152,14 @@ absl::StatusOr<bool> ClusterExecutor::BeginPlan(const Progress& progress) {
     timer_ = {};
   }
   if (!placer_.Begin(absl::Now())) return false;
+  AddNotice(placer_.EnergyNotice());
   status_.SetPlan(plan_, config().num_layers);
   UsePromptsApart(placer_.prompts_apart());
   return true;
+}
+
+void ClusterExecutor::AddNotice(const std::string& notice) {
+  if (!notice.empty()) absl::StrAppend(&plan_.notice, plan_.notice.empty() ? "" : "; ", notice);
 }
 
 void ClusterExecutor::LetGo() {

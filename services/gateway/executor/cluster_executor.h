@@ -108,6 +108,8 @@ class ClusterExecutor final : public Executor {
   // One more, if there is one: the GPU's alone, beside a replica that computes prompts.
   void AddPromptsApart(const std::vector<WorkerDescription>& workers,
                        std::vector<Placement>& placements) const;
+  // Adds to the plan's notice, unless empty.
+  void AddNotice(const std::string& notice);
   absl::StatusOr<StepLimits> Limits(const Plan& plan) const;
   // The workers have loaded the plan: tries it, if that is due.  False: another is to be loaded.
   absl::StatusOr<bool> BeginPlan(const Progress& progress);

@@ -102,8 +102,7 @@ absl::Status ClusterExecutor::ChoosePlacement(const Plan& plan) {
   const Placement& chosen = placer_.Choose(config(), std::move(placements), key, absl::Now());
   plan_ = chosen.plan;
   limits_ = chosen.limits;
-  const std::string left_out = placer_.LeftOut(absl::Now());
-  if (!left_out.empty()) absl::StrAppend(&plan_.notice, plan_.notice.empty() ? "" : "; ", left_out);
+  AddNotice(placer_.LeftOut(absl::Now()));
   return absl::OkStatus();
 }
 

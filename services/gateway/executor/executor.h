@@ -52,10 +52,10 @@ struct ExecutorOptions {
   std::string only_worker;       // a worker's name: the plan is on this one alone; empty: any
   uint32_t context_at_most = 0;  // where context_len is 0: the model's up to this; 0: the model's
   PlacementPolicy policy;
-  // Under NpuPolicy::kAuto: how placements are weighed; by all streams together, or by one alone; and
-  // the file that keeps what their steps take.  Without one they are tried at every start.
+  // Under NpuPolicy::kAuto: how placements are weighed, and the file that keeps what their steps take.
+  // Without one they are tried at every start.
   ChoiceOptions choice;
-  bool favour_throughput = false;
+  Favour favour = Favour::kLatency;
   std::string costs_file;
   // Likewise: prompts on another replica are one of the placements; null: they are not.
   std::shared_ptr<PromptsApart> prompts_apart;

@@ -9,6 +9,7 @@
 #include "services/common/base/status_macros.h"
 #include "services/common/step/kv_copy.h"
 #include "services/common/step/step_batch.h"
+#include "services/gateway/executor/step_power.h"
 
 namespace tandem::gateway {
 namespace {
@@ -19,6 +20,11 @@ constexpr int kPromptSteps = 2;        // measured, after one that warms up
 constexpr int kDecodeSteps = 4;
 constexpr int kFullSteps = 3;
 constexpr int kKvCopies = 2;
+// Power is a mean of about a second: until it is of these steps alone, and then while it is read.
+constexpr absl::Duration kPowerSettles = absl::Milliseconds(1200);
+constexpr absl::Duration kPowerIsRead = absl::Milliseconds(800);
+// By then a worker has a first reading, if it has any.
+constexpr absl::Duration kPowerAppears = absl::Milliseconds(500);
 // No request's: they count from 1.
 constexpr uint64_t kFirstStep = uint64_t{1} << 62;
 
@@ -103,7 +109,8 @@ class TrialSteps {
 
 class Trial {
  public:
-  explicit Trial(Executor& executor) : executor_(executor), steps_(executor.limits()) {}
+  Trial(Executor& executor, bool with_power)
+      : executor_(executor), with_power_(with_power), steps_(executor.limits()) {}
 
   absl::StatusOr<PlacementCosts> Run(const ReferenceLoad& load) {
     const StepLimits& limits = executor_.limits();
@@ -114,14 +121,14 @@ class Trial {
     costs.streams = Streams();
     const uint32_t middle = std::min(costs.depth / 2, limits.context_len - costs.prompt_rows);
     steps_.MakeFirst(costs.prompt_rows);
-    TANDEM_RETURN_IF_ERROR(Shortest(1).status());
+    TANDEM_RETURN_IF_ERROR(RunStep().status());
     steps_.Make(1, PromptStart(middle / block * block, costs.prompt_rows), costs.prompt_rows,
                 false);
-    TANDEM_ASSIGN_OR_RETURN(costs.prompt, Shortest(kPromptSteps));
+    TANDEM_ASSIGN_OR_RETURN(costs.prompt, Measure(kPromptSteps));
     steps_.Make(1, costs.depth, 1, true);
-    TANDEM_ASSIGN_OR_RETURN(costs.lone, Shortest(kDecodeSteps));
+    TANDEM_ASSIGN_OR_RETURN(costs.lone, Measure(kDecodeSteps));
     steps_.Make(costs.streams, costs.depth, 1, true);
-    TANDEM_ASSIGN_OR_RETURN(costs.full, Shortest(kFullSteps));
+    TANDEM_ASSIGN_OR_RETURN(costs.full, Measure(kFullSteps));
     return costs;
   }
 
@@ -143,24 +150,52 @@ class Trial {
     return pool >= 2 * blocks ? first : 0;
   }
 
-  absl::StatusOr<StepSeconds> Shortest(int num_steps) {
-    TANDEM_ASSIGN_OR_RETURN(StepSeconds shortest, RunStep());
+  // The shortest of so many, after one that warms up; with the power.
+  absl::StatusOr<StepSeconds> Measure(int num_steps) {
+    TANDEM_RETURN_IF_ERROR(RunStep().status());
+    StepSeconds shortest;
     for (int i = 0; i < num_steps; ++i) {
-      TANDEM_ASSIGN_OR_RETURN(StepSeconds seconds, RunStep());
+      TANDEM_ASSIGN_OR_RETURN(const auto timings, RunStep());
+      StepSeconds seconds = SecondsOf(executor_.plan(), timings);
       if (i == 0 || seconds.Total() < shortest.Total()) shortest = std::move(seconds);
+    }
+    if (with_power_) {
+      TANDEM_ASSIGN_OR_RETURN(shortest.watts, Watts());
     }
     return shortest;
   }
 
-  absl::StatusOr<StepSeconds> RunStep() {
+  // The mean power of each worker while such steps run.
+  absl::StatusOr<std::vector<double>> Watts() {
+    TANDEM_RETURN_IF_ERROR(ReadPower(kPowerAppears).status());
+    // Of a worker without a sensor, the power says nothing however long it is read.
+    TANDEM_ASSIGN_OR_RETURN(const MeanPower first, ReadPower(absl::ZeroDuration()));
+    if (!first.readable()) return first.Watts();
+    TANDEM_RETURN_IF_ERROR(ReadPower(kPowerSettles - kPowerAppears).status());
+    TANDEM_ASSIGN_OR_RETURN(const MeanPower mean, ReadPower(kPowerIsRead));
+    return mean.Watts();
+  }
+
+  // Runs steps for so long, one at least.
+  absl::StatusOr<MeanPower> ReadPower(absl::Duration time) {
+    MeanPower power(executor_.plan());
+    const absl::Time end = absl::Now() + time;
+    do {
+      TANDEM_ASSIGN_OR_RETURN(const auto timings, RunStep());
+      power.Add(timings);
+    } while (absl::Now() < end);
+    return power;
+  }
+
+  absl::StatusOr<std::vector<SegmentTiming>> RunStep() {
     const uint64_t step_id = next_step_++;
     WriteStep(steps_.Batch(step_id), executor_.StepArea(0));
     executor_.Submit({.step_id = step_id});
-    TANDEM_ASSIGN_OR_RETURN(const std::vector<SegmentTiming> timings, executor_.Wait());
-    return SecondsOf(executor_.plan(), timings);
+    return executor_.Wait();
   }
 
   Executor& executor_;
+  const bool with_power_;
   TrialSteps steps_;
   uint64_t next_step_ = kFirstStep;
 };
@@ -197,8 +232,9 @@ ReferenceLoad LoadWithin(const StepLimits& limits, bool many_streams) {
   return load;
 }
 
-absl::StatusOr<PlacementCosts> TryPlacement(Executor& executor, const ReferenceLoad& load) {
-  return Trial(executor).Run(load);
+absl::StatusOr<PlacementCosts> TryPlacement(Executor& executor, const ReferenceLoad& load,
+                                            bool with_power) {
+  return Trial(executor, with_power).Run(load);
 }
 
 absl::StatusOr<double> TimeKvCopy(Executor& executor, uint32_t rows, bool write) {

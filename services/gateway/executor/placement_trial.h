@@ -23,9 +23,11 @@ std::optional<StepShape> ShapeOf(const StepBatch& step, bool overlaps);
 StepSeconds SecondsOf(const Plan& plan, std::span<const SegmentTiming> timings);
 
 // Runs a handful of steps and returns the shortest times seen: part of a prompt, one stream, and as
-// many streams as the limits have.  The KV cache then has rows that no request wrote.  Errors as
+// many streams as the limits have.  `with_power`: and measures the power of each, which takes two
+// seconds where it is readable.  The KV cache then has rows that no request wrote.  Errors as
 // Executor::Wait.  REQUIRES no step under way.
-absl::StatusOr<PlacementCosts> TryPlacement(Executor& executor, const ReferenceLoad& load);
+absl::StatusOr<PlacementCosts> TryPlacement(Executor& executor, const ReferenceLoad& load,
+                                            bool with_power);
 
 // Seconds that it takes to copy the KV of so many rows, out of the executor's cache or into it, where it
 // then is no request's.  Errors as Executor::CopyKv.  REQUIRES no step under way.

@@ -42,10 +42,12 @@ std::vector<WorkerDescription> WorkersOf(const Placement& placement) {
 StepSeconds SecondsApart(const Placement& placement, const StepSeconds& seconds) {
   const std::vector<WorkerDescription> workers = WorkersOf(placement);
   StepSeconds all{.device = std::vector<double>(workers.size()), .other = seconds.other};
+  if (!seconds.watts.empty()) all.watts.resize(workers.size());
   for (size_t w = 0; w < seconds.device.size(); ++w) {
     const std::string& name = placement.prompts->workers[w].name;
-    const auto at = std::ranges::find(workers, name, &WorkerDescription::name);
-    all.device[at - workers.begin()] += seconds.device[w];
+    const auto at = std::ranges::find(workers, name, &WorkerDescription::name) - workers.begin();
+    all.device[at] += seconds.device[w];
+    if (!seconds.watts.empty()) all.watts[at] = seconds.watts[w];
   }
   return all;
 }
@@ -73,11 +75,19 @@ std::string KeyOf(const Placement& placement, const std::string& description,
 }  // namespace
 
 Placer::Placer(const ExecutorOptions& options)
-    : favour_throughput_(options.favour_throughput),
+    : favour_(options.favour),
       measures_(options.policy.npu == NpuPolicy::kAuto),
       apart_(options.prompts_apart),
       file_(options.costs_file),
-      choice_(options.choice) {}
+      choice_(options.choice, options.favour) {}
+
+std::optional<PlacementCosts> Placer::Known(const std::string& key, size_t num_workers) const {
+  const auto known = known_.find(key);
+  if (known != known_.end()) return known->second;
+  std::optional<PlacementCosts> kept = file_.Find(key, num_workers);
+  if (favour_ == Favour::kEnergy && kept.has_value() && !PowerMeasured(*kept)) kept.reset();
+  return kept;
+}
 
 const Placement& Placer::Choose(const ModelConfig& config, std::vector<Placement> placements,
                                 const std::string& key, absl::Time now) {
@@ -98,9 +108,7 @@ const Placement& Placer::Choose(const ModelConfig& config, std::vector<Placement
     }
     plans_.push_back(DescribePlacement(placement.plan, config));
     keys_.push_back(key_of(placement));
-    const auto known = known_.find(keys_.back());
-    candidate.costs = known != known_.end() ? std::optional<PlacementCosts>(known->second)
-                                            : file_.Find(keys_.back(), candidate.workers.size());
+    candidate.costs = Known(keys_.back(), candidate.workers.size());
     if (candidate.costs.has_value()) {
       candidate.costs->prompts_apart = placement.prompts.has_value();
     }
@@ -108,7 +116,7 @@ const Placement& Placer::Choose(const ModelConfig& config, std::vector<Placement
   }
   placements_ = std::move(placements);
   choice_.SetCandidates(std::move(candidates),
-                        LoadWithin(placements_.front().limits, favour_throughput_));
+                        LoadWithin(placements_.front().limits, favour_ == Favour::kThroughput));
   chosen_ = choosing() ? choice_.Untried().value_or(0) : 0;
   if (choosing() && !choice_.Untried().has_value()) chosen_ = choice_.Best(now);
   return placements_[chosen_];
@@ -126,14 +134,15 @@ bool Placer::HalvesPay(uint32_t decoding) const {
 
 absl::StatusOr<PlacementCosts> Placer::Measure(Executor& executor) {
   const Placement& placement = placements_[chosen_];
-  if (!placement.prompts.has_value()) return TryPlacement(executor, choice_.load());
+  const bool with_power = favour_ == Favour::kEnergy;
+  if (!placement.prompts.has_value()) return TryPlacement(executor, choice_.load(), with_power);
   // It decodes as the plan does alone.
   std::optional<PlacementCosts> costs;
   for (size_t i = 0; i < placements_.size() && !costs.has_value(); ++i) {
     if (i != chosen_ && SamePlan(i, chosen_)) costs = choice_.candidates()[i].costs;
   }
   if (!costs.has_value()) {
-    TANDEM_ASSIGN_OR_RETURN(costs, TryPlacement(executor, choice_.load()));
+    TANDEM_ASSIGN_OR_RETURN(costs, TryPlacement(executor, choice_.load(), with_power));
   }
   auto apart = apart_->measure(executor, choice_.load());
   if (!apart.ok() || apart->prompt.device.size() != placement.prompts->workers.size()) {
@@ -146,8 +155,10 @@ absl::StatusOr<PlacementCosts> Placer::Measure(Executor& executor) {
   costs->prompts_apart = true;
   costs->prompt_rows = apart->prompt_rows;
   costs->prompt = SecondsApart(placement, apart->prompt);
-  costs->lone.device.resize(num_workers);
-  costs->full.device.resize(num_workers);
+  for (StepSeconds* step : {&costs->lone, &costs->full}) {
+    step->device.resize(num_workers);
+    if (with_power) step->watts.resize(num_workers);
+  }
   return *costs;
 }
 
@@ -253,6 +264,7 @@ std::vector<v1::PlacementStatus> Placer::Status(absl::Time now) const {
     status.set_predicted_prompt_tokens_per_second(choice_.PromptRate(i));
     status.set_measured_slowdown(choice_.SlowdownOf(i, now));
     status.set_streams(choice_.load().streams);
+    status.set_predicted_joules_per_token(choice_.TokenJoules(i));
   }
   return all;
 }

@@ -49,6 +49,8 @@ class Placer {
   bool LeaveOut(const absl::Status& why, absl::Time now);
   // The placements that are left out now, and why, for people; empty: none is.
   std::string LeftOut(absl::Time now) const;
+  // Why energy does not decide though it is favoured, or not among all; empty otherwise.
+  std::string EnergyNotice() const { return choice_.EnergyNotice(); }
   // Steps of requests run in the chosen placement from now on, or in a better one with the same plan.
   // False: one with another plan is better; call Choose again.
   bool Begin(absl::Time now);
@@ -74,12 +76,14 @@ class Placer {
 
  private:
   absl::StatusOr<PlacementCosts> Measure(Executor& executor);
+  // Costs that are known, with the power if energy is favoured.
+  std::optional<PlacementCosts> Known(const std::string& key, size_t num_workers) const;
   bool IsLeftOut(const std::string& key, absl::Time now) const;
   bool SamePlan(size_t a, size_t b) const { return plans_[a] == plans_[b]; }
   // Steps of the replica that computes prompts.
   void NotePrompts(absl::Time now);
 
-  const bool favour_throughput_;
+  const Favour favour_;
   const bool measures_;
   const std::shared_ptr<PromptsApart> apart_;
   const CostsFile file_;

@@ -1,5 +1,6 @@
 #include "services/gateway/placement/costs_file.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
@@ -22,7 +23,9 @@ constexpr size_t kMostKeys = 64;
 constexpr char kPlacements[] = "placements";
 
 Json ToJson(const StepSeconds& seconds) {
-  return {{"device", seconds.device}, {"other", seconds.other}};
+  Json json = {{"device", seconds.device}, {"other", seconds.other}};
+  if (!seconds.watts.empty()) json["watts"] = seconds.watts;
+  return json;
 }
 
 Json ToJson(const PlacementCosts& costs) {
@@ -34,16 +37,19 @@ Json ToJson(const PlacementCosts& costs) {
           {"full", ToJson(costs.full)}};
 }
 
-bool IsTime(double seconds) { return std::isfinite(seconds) && seconds >= 0.0; }
+// Of a time or a power.
+bool IsSane(double value) { return std::isfinite(value) && value >= 0.0; }
 
 // False: it makes no sense.
 bool Read(const Json& json, size_t num_workers, StepSeconds& seconds) {
   seconds.device = json.at("device").get<std::vector<double>>();
   seconds.other = json.at("other").get<double>();
-  for (const double time : seconds.device) {
-    if (!IsTime(time)) return false;
-  }
-  return seconds.device.size() == num_workers && IsTime(seconds.other) && seconds.Total() > 0.0;
+  // Entries from before power was measured have none.
+  seconds.watts = json.value("watts", std::vector<double>());
+  if (!seconds.watts.empty() && seconds.watts.size() != num_workers) return false;
+  return seconds.device.size() == num_workers && std::ranges::all_of(seconds.device, IsSane) &&
+         std::ranges::all_of(seconds.watts, IsSane) && IsSane(seconds.other) &&
+         seconds.Total() > 0.0;
 }
 
 std::optional<PlacementCosts> ReadCosts(const Json& json, size_t num_workers) {

@@ -44,6 +44,25 @@ TEST_F(CostsFileTest, KeepsWhatWasPut) {
   }
 }
 
+TEST_F(CostsFileTest, PowerIsKeptWhereItWasMeasured) {
+  PlacementCosts costs = Costs(0.5);
+  ASSERT_OK(file_.Put("without", costs));
+  for (StepSeconds* step : {&costs.prompt, &costs.lone, &costs.full}) step->watts = {45.5, 0.0};
+  ASSERT_OK(file_.Put("with", costs));
+  const auto without = file_.Find("without", 2), with = file_.Find("with", 2);
+  ASSERT_TRUE(without.has_value() && with.has_value());
+  EXPECT_FALSE(PowerMeasured(*without));
+  ASSERT_TRUE(PowerMeasured(*with));
+  EXPECT_EQ(with->lone.watts, (std::vector<double>{45.5, 0.0}));
+  EXPECT_EQ(WorkersWithoutPower(*with), (std::vector<size_t>{1}));
+  for (const std::vector<double>& wrong :
+       {std::vector<double>{45.5}, {1.0, 2.0, 3.0}, {-1.0, 2.0}}) {
+    costs.lone.watts = wrong;
+    ASSERT_OK(file_.Put("wrong", costs));
+    EXPECT_FALSE(file_.Find("wrong", 2).has_value());
+  }
+}
+
 TEST_F(CostsFileTest, AnotherNumberOfWorkersIsAnotherPlacement) {
   ASSERT_OK(file_.Put("one", Costs(0.5)));
   EXPECT_FALSE(file_.Find("one", 1).has_value());

@@ -1,9 +1,12 @@
 #include "services/gateway/placement/placement_choice.h"
 
 #include <algorithm>
+#include <limits>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "services/common/base/check.h"
 
 namespace tandem::gateway {
@@ -81,7 +84,31 @@ Slowdowns PlacementChoice::SlowdownsOf(const PlacementCandidate& candidate, absl
 
 double PlacementChoice::Score(size_t candidate, absl::Time now) const {
   const PlacementCandidate& of = candidates_[candidate];
-  return RequestSeconds(*of.costs, load_, SlowdownsOf(of, now));
+  const Slowdowns slowdowns = SlowdownsOf(of, now);
+  if (!ByEnergy()) return RequestSeconds(*of.costs, load_, slowdowns);
+  return RequestJoules(*of.costs, load_, slowdowns)
+      .value_or(std::numeric_limits<double>::infinity());
+}
+
+bool PlacementChoice::ByEnergy() const {
+  if (favour_ != Favour::kEnergy) return false;
+  const auto known = std::ranges::count_if(candidates_, [this](const PlacementCandidate& of) {
+    return of.costs.has_value() && RequestJoules(*of.costs, load_, None(of)).has_value();
+  });
+  return known >= 2;
+}
+
+std::string PlacementChoice::EnergyNotice() const {
+  if (favour_ != Favour::kEnergy || candidates_.size() < 2) return "";
+  std::set<std::string> without;
+  for (const PlacementCandidate& of : candidates_) {
+    if (!of.costs.has_value() || !PowerMeasured(*of.costs)) continue;
+    for (const size_t worker : WorkersWithoutPower(*of.costs)) without.insert(of.workers[worker]);
+  }
+  if (without.empty()) return "";
+  return absl::StrFormat("the power of %s cannot be read, so %s", absl::StrJoin(without, " and "),
+                         ByEnergy() ? "placements that use it are not weighed by energy"
+                                    : "the fastest placement is used, whatever its energy");
 }
 
 std::vector<size_t> PlacementChoice::Ranked(absl::Time now) const {
@@ -184,14 +211,23 @@ double PlacementChoice::PromptRate(size_t candidate) const {
 double PlacementChoice::SlowdownOf(size_t candidate, absl::Time now) const {
   const PlacementCandidate& of = candidates_[candidate];
   if (!of.costs.has_value() || slowdowns_.count(of.description) == 0) return 0.0;
-  return Score(candidate, now) / RequestSeconds(*of.costs, load_, None(of));
+  return RequestSeconds(*of.costs, load_, SlowdownsOf(of, now)) /
+         RequestSeconds(*of.costs, load_, None(of));
+}
+
+double PlacementChoice::TokenJoules(size_t candidate) const {
+  const PlacementCandidate& of = candidates_[candidate];
+  if (!of.costs.has_value()) return 0.0;
+  return gateway::TokenJoules(*of.costs, load_, None(of)).value_or(0.0);
 }
 
 std::string PlacementChoice::Explain(size_t candidate, absl::Time now) const {
   const double slowdown = SlowdownOf(candidate, now);
+  const double joules = TokenJoules(candidate);
   return absl::StrFormat(
-      "%s: %.1f tokens a second, prompts %.0f%s", candidates_[candidate].description,
+      "%s: %.1f tokens a second, prompts %.0f%s%s", candidates_[candidate].description,
       DecodeRate(candidate), PromptRate(candidate),
+      joules > 0.0 ? absl::StrFormat(", %.3g J a token", joules) : std::string(),
       slowdown > kSlow ? absl::StrFormat(", now %.1f times slower", slowdown) : std::string());
 }
 

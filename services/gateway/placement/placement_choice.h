@@ -1,4 +1,5 @@
-// Which placement serves: the one whose steps answer requests soonest, by measurement.
+// Which placement serves: the one whose steps answer requests soonest, or with the least energy, by
+// measurement.
 //
 // A placement is tried once (executor/placement_trial.h); the costs say what its steps take.  While
 // it serves, its steps are compared with what they took before (slowdown.h).  If a device becomes
@@ -21,7 +22,7 @@
 namespace tandem::gateway {
 
 struct ChoiceOptions {
-  double gain = 0.1;                           // of a request's time, for a move to pay
+  double gain = 0.1;                           // of a request's time or energy, for a move to pay
   absl::Duration sustain = absl::Seconds(20);  // so long another must have been better
   uint32_t steps = 32;                         // and for so many steps
   absl::Duration first_pause = absl::Minutes(1);
@@ -31,7 +32,8 @@ struct ChoiceOptions {
 // Pure data: times are given.  Single-thread.
 class PlacementChoice {
  public:
-  explicit PlacementChoice(ChoiceOptions options) : options_(options) {}
+  explicit PlacementChoice(ChoiceOptions options, Favour favour = Favour::kLatency)
+      : options_(options), favour_(favour) {}
 
   // What can be chosen from now on, for which load.  Ratios of devices stay.
   void SetCandidates(std::vector<PlacementCandidate> candidates, ReferenceLoad load);
@@ -54,8 +56,12 @@ class PlacementChoice {
 
   // Its description and what it does, for people.
   std::string Explain(size_t candidate, absl::Time now) const;
+  // Why energy does not decide, or not among all; empty: it does, or it is not asked to.
+  std::string EnergyNotice() const;
   double DecodeRate(size_t candidate) const;
   double PromptRate(size_t candidate) const;
+  // Of a token that is decoded; 0: unknown.
+  double TokenJoules(size_t candidate) const;
   // Times that a request takes beside what it took when its placement was tried; 0: unknown.
   double SlowdownOf(size_t candidate, absl::Time now) const;
   // Candidates that were tried, the best first.
@@ -71,11 +77,15 @@ class PlacementChoice {
   };
   double RatioOf(const std::string& part, absl::Time now) const;
   Slowdowns SlowdownsOf(const PlacementCandidate& candidate, absl::Time now) const;
+  // Whether energy decides: it is known of two candidates at least.
+  bool ByEnergy() const;
+  // The lower the better.
   double Score(size_t candidate, absl::Time now) const;
   // Devices of the placement in force that are slow and no part of `next` get a pause.
   void NotePauses(size_t next, absl::Time now);
 
   const ChoiceOptions options_;
+  const Favour favour_;
   ReferenceLoad load_;
   std::vector<PlacementCandidate> candidates_;
   std::optional<size_t> in_force_;

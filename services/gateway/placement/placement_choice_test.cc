@@ -37,7 +37,9 @@ std::vector<PlacementCandidate> GpuAndNpu() {
 
 class PlacementChoiceTest : public ::testing::Test {
  protected:
-  explicit PlacementChoiceTest() { choice_.SetCandidates(GpuAndNpu(), kOneStream); }
+  explicit PlacementChoiceTest(Favour favour = Favour::kLatency) : choice_({}, favour) {
+    choice_.SetCandidates(GpuAndNpu(), kOneStream);
+  }
   void Begin(size_t candidate) { choice_.Begin(candidate, now_); }
   // Steps of `shape`, each `seconds` long; the move that is due, if one is.
   std::optional<size_t> Steps(const StepShape& shape, const StepSeconds& seconds,
@@ -55,7 +57,7 @@ class PlacementChoiceTest : public ::testing::Test {
     return Steps(kDecode, {.device = seconds}, time);
   }
 
-  PlacementChoice choice_{{}};
+  PlacementChoice choice_;
   absl::Time now_ = kStart;
 };
 
@@ -173,6 +175,103 @@ TEST_F(PlacementChoiceTest, AWorkerThatGoesTakesItsPlacementsAlong) {
   choice_.SetCandidates(GpuAndNpu(), kOneStream);
   EXPECT_EQ(choice_.in_force(), 1u);
   EXPECT_EQ(choice_.Best(now_), 0u) << "more than a tenth better";
+}
+
+// The same with power: the GPU alone takes longer and draws less.
+std::vector<PlacementCandidate> WithPower(const std::vector<double>& both, double gpu) {
+  std::vector<PlacementCandidate> candidates = GpuAndNpu();
+  for (PlacementCandidate& candidate : candidates) {
+    for (StepSeconds* step :
+         {&candidate.costs->prompt, &candidate.costs->lone, &candidate.costs->full}) {
+      step->watts = candidate.workers.size() == 2 ? both : std::vector<double>{gpu};
+    }
+  }
+  return candidates;
+}
+
+class EnergyChoiceTest : public PlacementChoiceTest {
+ protected:
+  EnergyChoiceTest() : PlacementChoiceTest(Favour::kEnergy) {
+    choice_.SetCandidates(WithPower({100.0, 20.0}, 50.0), kOneStream);
+  }
+};
+
+TEST_F(EnergyChoiceTest, TakesTheOneThatAnswersWithTheLeastEnergy) {
+  EXPECT_EQ(choice_.Best(now_), 1u);
+  EXPECT_EQ(choice_.Ranked(now_), (std::vector<size_t>{1, 0}));
+  EXPECT_NEAR(choice_.TokenJoules(0), 120.0 * 0.0085, 1e-9);
+  EXPECT_NEAR(choice_.TokenJoules(1), 0.5, 1e-9);
+  EXPECT_THAT(choice_.Explain(1, now_), HasSubstr(", 0.5 J a token"));
+  EXPECT_EQ(choice_.EnergyNotice(), "");
+  PlacementChoice by_time({});
+  by_time.SetCandidates(WithPower({100.0, 20.0}, 50.0), kOneStream);
+  EXPECT_EQ(by_time.Best(now_), 0u);
+  EXPECT_EQ(by_time.EnergyNotice(), "");
+}
+
+TEST_F(EnergyChoiceTest, PromptsCountToo) {
+  std::vector<PlacementCandidate> candidates = WithPower({100.0, 20.0}, 50.0);
+  candidates[1].costs->prompt.watts = {500.0};
+  choice_.SetCandidates(candidates, kOneStream);
+  EXPECT_EQ(choice_.Best(now_), 0u) << "1024 tokens of prompt beside 256 of answer";
+}
+
+TEST_F(EnergyChoiceTest, WithoutThePowerOfADeviceTheFastestIsTaken) {
+  choice_.SetCandidates(WithPower({100.0, 0.0}, 50.0), kOneStream);
+  EXPECT_EQ(choice_.Best(now_), 0u);
+  EXPECT_EQ(choice_.TokenJoules(0), 0.0);
+  EXPECT_NEAR(choice_.TokenJoules(1), 0.5, 1e-9);
+  EXPECT_EQ(choice_.EnergyNotice(),
+            "the power of npu0 cannot be read, so the fastest placement is used, whatever its "
+            "energy");
+  choice_.SetCandidates(WithPower({0.0, 0.0}, 0.0), kOneStream);
+  EXPECT_EQ(choice_.Best(now_), 0u);
+  EXPECT_THAT(choice_.EnergyNotice(), HasSubstr("the power of gpu0 and npu0"));
+}
+
+TEST_F(EnergyChoiceTest, TwoOrMoreWhoseEnergyIsKnownAreCompared) {
+  std::vector<PlacementCandidate> candidates = WithPower({100.0, 20.0}, 50.0);
+  candidates.push_back(candidates[0]);
+  candidates[2].description = "everything on npu1";
+  candidates[2].workers = {"gpu0", "npu1"};
+  candidates[2].costs->lone = {.device = {0.001, 0.001}, .watts = {1.0, 0.0}};
+  choice_.SetCandidates(candidates, kOneStream);
+  EXPECT_EQ(choice_.Best(now_), 1u);
+  EXPECT_EQ(choice_.Ranked(now_), (std::vector<size_t>{1, 0, 2}));
+  EXPECT_EQ(choice_.EnergyNotice(),
+            "the power of npu1 cannot be read, so placements that use it are not weighed by "
+            "energy");
+}
+
+TEST_F(EnergyChoiceTest, ADeviceThatIsNotUsedNeedsNoPower) {
+  std::vector<PlacementCandidate> candidates = WithPower({100.0, 20.0}, 50.0);
+  PlacementCosts& costs = *candidates[1].costs;
+  candidates[1].workers.push_back("npu0");
+  for (StepSeconds* step : {&costs.prompt, &costs.lone, &costs.full}) {
+    step->device.push_back(0.0);
+    step->watts.push_back(0.0);
+  }
+  choice_.SetCandidates(candidates, kOneStream);
+  EXPECT_EQ(choice_.Best(now_), 1u);
+  EXPECT_EQ(choice_.EnergyNotice(), "");
+}
+
+TEST_F(EnergyChoiceTest, StepsWithoutDeviceTimesNeedThePowerOfAllWorkers) {
+  std::vector<PlacementCandidate> candidates = WithPower({100.0, 20.0}, 50.0);
+  candidates[1].costs->lone = {.device = {0.0}, .other = 0.01, .watts = {0.0}};
+  choice_.SetCandidates(candidates, kOneStream);
+  EXPECT_EQ(choice_.Best(now_), 0u);
+  EXPECT_THAT(choice_.EnergyNotice(), HasSubstr("the power of gpu0 cannot be read"));
+}
+
+TEST_F(EnergyChoiceTest, ServingMovesWhenAnotherTakesLessEnergyAndNotForTime) {
+  choice_.SetCandidates(WithPower({20.0, 5.0}, 50.0), kOneStream);
+  Begin(0);
+  EXPECT_EQ(Steps({0.004, 0.004}, absl::Minutes(1)), std::nullopt);
+  // 16.5 ms at 25 W take less energy than 10 ms at 50 W.
+  EXPECT_EQ(Steps({0.004, 0.012}, absl::Minutes(5)), std::nullopt);
+  EXPECT_GT(choice_.SlowdownOf(0, now_), 1.5);
+  EXPECT_EQ(Steps({0.004, 0.080}, absl::Minutes(5)), 1u);
 }
 
 TEST(HalvesPayTest, WhereStepsGrowWithTheirRowsOnBothDevices) {

@@ -1,6 +1,7 @@
 #include "services/gateway/placement/placement_costs.h"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 
 #include "services/common/base/check.h"
@@ -14,6 +15,24 @@ const StepSeconds& Decoding(const PlacementCosts& costs, const ReferenceLoad& lo
 }
 double Streams(const PlacementCosts& costs, const ReferenceLoad& load) {
   return load.streams > 1 ? costs.streams : 1.0;
+}
+
+std::array<const StepSeconds*, 3> StepsOf(const PlacementCosts& costs) {
+  return {&costs.prompt, &costs.lone, &costs.full};
+}
+
+// Without any device time, which devices without timestamps report, all workers count.
+bool Uses(const StepSeconds& step, size_t worker) {
+  return step.device[worker] > 0.0 ||
+         std::ranges::none_of(step.device, [](double seconds) { return seconds > 0.0; });
+}
+
+double Joules(const StepSeconds& step, const Slowdowns& slowdowns) {
+  return std::reduce(step.watts.begin(), step.watts.end()) * Slowed(step, slowdowns);
+}
+
+bool HasPower(const PlacementCosts& costs) {
+  return PowerMeasured(costs) && WorkersWithoutPower(costs).empty();
 }
 
 }  // namespace
@@ -41,6 +60,37 @@ double RequestSeconds(const PlacementCosts& costs, const ReferenceLoad& load,
   const double answer = load.answer_tokens / DecodeRate(costs, load, slowdowns);
   if (costs.prompts_apart && load.streams > 1) return std::max(prompt, answer);
   return prompt + answer;
+}
+
+bool PowerMeasured(const PlacementCosts& costs) {
+  return std::ranges::all_of(StepsOf(costs), [](const StepSeconds* step) {
+    return step->watts.size() == step->device.size();
+  });
+}
+
+std::vector<size_t> WorkersWithoutPower(const PlacementCosts& costs) {
+  std::vector<size_t> without;
+  for (size_t w = 0; w < costs.lone.device.size(); ++w) {
+    const bool missing = std::ranges::any_of(StepsOf(costs), [w](const StepSeconds* step) {
+      return Uses(*step, w) && step->watts[w] <= 0.0;
+    });
+    if (missing) without.push_back(w);
+  }
+  return without;
+}
+
+std::optional<double> TokenJoules(const PlacementCosts& costs, const ReferenceLoad& load,
+                                  const Slowdowns& slowdowns) {
+  if (!HasPower(costs)) return std::nullopt;
+  return Joules(Decoding(costs, load), slowdowns) / Streams(costs, load);
+}
+
+std::optional<double> RequestJoules(const PlacementCosts& costs, const ReferenceLoad& load,
+                                    const Slowdowns& slowdowns) {
+  const std::optional<double> token = TokenJoules(costs, load, slowdowns);
+  if (!token.has_value()) return std::nullopt;
+  const double prompt = Joules(costs.prompt, slowdowns) / costs.prompt_rows;
+  return load.prompt_tokens * prompt + load.answer_tokens * *token;
 }
 
 bool HalvesPay(const PlacementCosts& costs, uint32_t streams) {

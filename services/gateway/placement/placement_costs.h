@@ -9,6 +9,10 @@
 
 namespace tandem::gateway {
 
+// What placements are weighed by: the time of a request alone, of many at once, or the energy of a
+// request alone.
+enum class Favour { kLatency, kThroughput, kEnergy };
+
 // Requests that placements are judged by: so many at once, each with a prompt and an answer.
 struct ReferenceLoad {
   uint32_t prompt_tokens = 1024;
@@ -20,6 +24,9 @@ struct ReferenceLoad {
 struct StepSeconds {
   std::vector<double> device;  // by worker of the plan
   double other = 0.0;          // from the calls to the answers, without the devices' time
+  // Mean power while such steps ran one after another, by worker; 0: not readable.  Empty: not
+  // measured.
+  std::vector<double> watts;
 
   double Total() const;
 };
@@ -52,6 +59,18 @@ double PromptRate(const PlacementCosts& costs, const Slowdowns& slowdowns);
 // steps that decode.  With many streams and prompts apart, those that are busy longest.
 double RequestSeconds(const PlacementCosts& costs, const ReferenceLoad& load,
                       const Slowdowns& slowdowns);
+
+// Whether power was measured, readable or not.
+bool PowerMeasured(const PlacementCosts& costs);
+// Workers that steps use and whose power was not readable, by number.  REQUIRES PowerMeasured.
+std::vector<size_t> WorkersWithoutPower(const PlacementCosts& costs);
+// Joules of the placement's devices: for a token of the streams that decode, and for a request of the load.
+// The power is a mean over the turns of all devices, so it is that of the whole time of a step.
+// Nothing: not measured, or not readable of a device that steps use.
+std::optional<double> TokenJoules(const PlacementCosts& costs, const ReferenceLoad& load,
+                                  const Slowdowns& slowdowns);
+std::optional<double> RequestJoules(const PlacementCosts& costs, const ReferenceLoad& load,
+                                    const Slowdowns& slowdowns);
 
 // Whether two steps of half of `streams` streams each, on different devices at a time, take less than
 // one of all streams: by a twentieth at least.

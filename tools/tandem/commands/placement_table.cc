@@ -12,18 +12,24 @@ std::string Now(const v1::PlacementStatus& placement) {
   return absl::StrFormat("%.2f times as long", placement.measured_slowdown());
 }
 
+std::string Energy(const v1::PlacementStatus& placement) {
+  if (placement.predicted_joules_per_token() == 0.0) return "-";
+  return absl::StrFormat("%.3g", placement.predicted_joules_per_token());
+}
+
 }  // namespace
 
 std::string PlacementTable(const v1::GetStatusResponse& status) {
   if (status.placements_size() == 0) return "";
-  TextTable table({false, false, true, true, true, false});
-  table.Add({"PLACEMENT", "IN FORCE", "STREAMS", "DECODE tok/s", "PROMPTS tok/s", "NOW"});
+  TextTable table({false, false, true, true, true, true, false});
+  table.Add(
+      {"PLACEMENT", "IN FORCE", "STREAMS", "DECODE tok/s", "PROMPTS tok/s", "J/token", "NOW"});
   for (const v1::PlacementStatus& placement : status.placements()) {
     table.Add({placement.placement(), placement.in_force() ? "yes" : "no",
                absl::StrFormat("%d", placement.streams()),
                absl::StrFormat("%.1f", placement.predicted_decode_tokens_per_second()),
                absl::StrFormat("%.1f", placement.predicted_prompt_tokens_per_second()),
-               Now(placement)});
+               Energy(placement), Now(placement)});
   }
   return table.Print();
 }

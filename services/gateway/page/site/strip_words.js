@@ -159,7 +159,8 @@ export function placementWords(status) {
   const [best, ...others] = status.placements ?? [];
   if (others.length === 0) return [];
   const rate = (placement) => `${number(placement.predictedDecodeTokensPerSecond).toFixed(1)} tokens a second`;
-  const rows = [best, ...others].map((placement) => `${placement.placement} (${rate(placement)}${placement.inForce ? ", in use" : ""})`);
+  const energy = ({ predictedJoulesPerToken: joules }) => (number(joules) > 0 ? `, ${number(joules).toPrecision(3)} J a token` : "");
+  const rows = [best, ...others].map((placement) => `${placement.placement} (${rate(placement)}${energy(placement)}${placement.inForce ? ", in use" : ""})`);
   return [`Placements measured: ${rows.join("; ")}.`];
 }
 
