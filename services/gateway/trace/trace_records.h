@@ -50,6 +50,7 @@ struct TracedSegment {
   absl::Duration way_back;  // of the answer: assumed to be half of the hop
   uint64_t worker_ns = 0;
   uint64_t device_ns = 0;
+  double device_watts = 0.0;  // as SegmentTiming's
   std::array<uint64_t, kNumStageKinds> stage_ns = {};
 
   int num_stages() const;  // kinds that took time

@@ -49,6 +49,7 @@ void FillSegment(const TracedSegment& segment, v1::TraceSegment& shown) {
   shown.set_answered_ns(absl::ToUnixNanos(segment.answered));
   shown.set_worker_ns(segment.worker_ns);
   shown.set_device_ns(segment.device_ns);
+  shown.set_device_watts(segment.device_watts);
   shown.set_device_end_ns(absl::ToUnixNanos(segment.device_end()));
   for (int kind = 0; kind < kNumStageKinds; ++kind) {
     if (segment.stage_ns[kind] == 0) continue;

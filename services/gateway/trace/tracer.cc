@@ -73,6 +73,7 @@ std::shared_ptr<TracedStep> Tracer::Record(const StepReport& report,
                               .way_back = std::max(hop, absl::ZeroDuration()) / 2,
                               .worker_ns = timing.worker_ns,
                               .device_ns = timing.device_ns,
+                              .device_watts = timing.device_watts,
                               .stage_ns = timing.stage_ns});
   }
   return step;

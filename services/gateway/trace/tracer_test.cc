@@ -306,7 +306,7 @@ TEST(TracerTest, StepsOfADraftAreStepsOfTheRequestsThatTheyGuessedFor) {
     return drafters;
   };
   {
-    auto engine = testing::MakeEngine({}, std::move(options));
+    auto engine = testing::MakeEngine({.watts = 40.0}, std::move(options));
     StreamReader reader;
     ASSERT_TRUE(engine->Submit(Traced(1, 20, 6, tracing->sampler()), reader.stream()).ok());
     reader.ReadToEnd();
@@ -319,6 +319,9 @@ TEST(TracerTest, StepsOfADraftAreStepsOfTheRequestsThatTheyGuessedFor) {
     EXPECT_EQ(step.drafts(), share.phase() == "draft");
     const std::string& worker = response.plans(static_cast<int>(step.plan())).workers(0).name();
     EXPECT_EQ(worker, step.drafts() ? "npu7" : "toy0");
+    for (const v1::TraceSegment& segment : step.segments()) {
+      EXPECT_EQ(segment.device_watts(), step.drafts() ? 0.0 : 40.0);
+    }
     if (step.drafts()) draft_rows += share.rows();
     if (share.phase() == "decode") decode_rows += share.rows();
   }

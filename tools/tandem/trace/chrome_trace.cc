@@ -130,11 +130,14 @@ void WriteDevice(int lane, std::vector<DeviceSpan>& spans, Writer& writer) {
   }
   for (const DeviceSpan& span : spans) {
     const auto& stages = span.segment->stages();
-    writer.Span(kDevices, lane, span.planned->kinds(), "device", span.begin_ns(), span.end_ns,
-                {{"step", span.step->step_id()},
+    Json args = {{"step", span.step->step_id()},
                  {"segment", span.segment->index()},
                  {"stages", span.planned->stages()},
-                 {"device_ns", span.segment->device_ns()}});
+                 {"device_ns", span.segment->device_ns()}};
+    const double watts = span.segment->device_watts();
+    if (watts > 0.0) args["device_watts"] = watts;
+    writer.Span(kDevices, lane, span.planned->kinds(), "device", span.begin_ns(), span.end_ns,
+                std::move(args));
     if (stages.size() < 2) continue;
     int64_t begin_ns = span.begin_ns();
     for (const v1::TraceStageTime& stage : stages) {

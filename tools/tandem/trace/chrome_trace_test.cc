@@ -51,6 +51,7 @@ v1::GetTraceResponse Sample() {
       segment.set_answered_ns(begin + 4'000 * i + 4'000);
       segment.set_worker_ns(3'000);
       segment.set_device_ns(2'000);
+      segment.set_device_watts(i == 0 ? 312.5 : 0.0);
       segment.set_device_end_ns(begin + 4'000 * i + 3'500);
       for (const char* stage :
            i == 0 ? std::vector<const char*>{"Embed", "Qkv"} : std::vector<const char*>{"Attend"}) {
@@ -91,6 +92,8 @@ TEST(ChromeTraceTest, HasALaneForEachDeviceAndThreeForTheGateway) {
   ASSERT_EQ(devices.size(), 4u);
   EXPECT_EQ(LaneName(document, devices[0]), "gpu0: device of gpu0");
   EXPECT_EQ(LaneName(document, devices[2]), "npu0: device of npu0 (emulated)");
+  EXPECT_EQ(devices[0]["args"]["device_watts"], 312.5);
+  EXPECT_FALSE(devices[2]["args"].contains("device_watts")) << "not readable";
 }
 
 TEST(ChromeTraceTest, TimesAreMicrosecondsFromTheArrivalOn) {
