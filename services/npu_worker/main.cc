@@ -10,7 +10,6 @@
 #include "services/common/base/log_flags.h"
 #include "services/common/base/logging.h"
 #include "services/common/energy/device_energy.h"
-#include "services/common/energy/sensor_in_use.h"
 #include "services/common/flags/flag_checks.h"
 #include "services/common/flags/parse_flags.h"
 #include "services/common/flags/service_flags.h"
@@ -105,15 +104,11 @@ DeviceHost::Power MeasurePower(uint32_t device_index) {
     LogInfo("power is not measured", {{"reason", std::string(read.status().message())}});
     return {};
   }
-  auto sensor = std::make_unique<SensorInUse>("amdxdna", *std::move(read));
-  SensorInUse* const in_use = sensor.get();
   // The copies of the function share it.
-  const auto energy = std::make_shared<DeviceEnergy>(std::move(sensor));
+  const std::shared_ptr<DeviceEnergy> energy =
+      DeviceEnergy::WhileInUse("amdxdna", *std::move(read));
   LogInfo("power is measured", {{"sensor", energy->name()}});
-  return [energy, in_use] {
-    in_use->Use();
-    return energy->watts();
-  };
+  return [energy] { return energy->watts(); };
 }
 
 int Serve(Flags& flags) {

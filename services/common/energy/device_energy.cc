@@ -30,10 +30,23 @@ void DeviceEnergy::Sampled(const std::vector<EnergyReading>& readings) {
   watts_.store(window_.Watts(), std::memory_order_relaxed);
 }
 
+std::unique_ptr<DeviceEnergy> DeviceEnergy::WhileInUse(std::string name,
+                                                       SensorInUse::ReadWatts read) {
+  auto sensor = std::make_unique<SensorInUse>(std::move(name), std::move(read));
+  SensorInUse* const in_use = sensor.get();
+  auto energy = std::make_unique<DeviceEnergy>(std::move(sensor));
+  energy->in_use_ = in_use;
+  return energy;
+}
+
 std::unique_ptr<DeviceEnergy> DeviceEnergy::OfOneGpu(EnergySensors sensors) {
   std::erase_if(sensors.found, [](const auto& sensor) { return !sensor->of_gpu(); });
   if (sensors.found.size() != 1) return nullptr;
-  return std::make_unique<DeviceEnergy>(std::move(sensors.found[0]));
+  std::unique_ptr<EnergySensor> found = std::move(sensors.found[0]);
+  // A reading of amdgpu's power keeps the GPU from falling asleep; NVML has a counter.
+  if (found->counts_joules()) return std::make_unique<DeviceEnergy>(std::move(found));
+  const std::shared_ptr<EnergySensor> sensor = std::move(found);
+  return WhileInUse(sensor->name(), [sensor] { return sensor->Read(); });
 }
 
 std::unique_ptr<DeviceEnergy> DeviceEnergy::OfThisMachinesGpu() {

@@ -8,6 +8,7 @@
 
 #include "services/common/energy/energy.h"
 #include "services/common/energy/power_window.h"
+#include "services/common/energy/sensor_in_use.h"
 #include "services/common/metrics/metric_spec.h"
 
 namespace tandem {
@@ -34,8 +35,15 @@ class DeviceEnergy {
 
   // The sensor's.
   const std::string& name() const { return name_; }
+  // Of a sensor whose reading wakes the device: it is read only while watts() is asked for.
+  static std::unique_ptr<DeviceEnergy> WhileInUse(std::string name, SensorInUse::ReadWatts read);
+
   // Mean power over about the last second, watts; 0: not known yet, or the sensor has failed.
-  double watts() const { return watts_.load(std::memory_order_relaxed); }
+  // Thread-safe.
+  double watts() const {
+    if (in_use_ != nullptr) in_use_->Use();
+    return watts_.load(std::memory_order_relaxed);
+  }
   // Nothing once the sensor has failed.
   void AddTo(const std::string& worker, MetricSamples& samples) const;
 
@@ -43,7 +51,8 @@ class DeviceEnergy {
   void Sampled(const std::vector<EnergyReading>& readings);
 
   const std::string name_;
-  PowerWindow window_;  // used by Sampled alone
+  SensorInUse* in_use_ = nullptr;  // the meter's; null: its sensor is always read
+  PowerWindow window_;             // used by Sampled alone
   std::atomic<double> watts_{0.0};
   EnergyMeter meter_;  // its thread uses the members above
 };
