@@ -84,13 +84,15 @@ absl::StatusOr<bool> Follow(Constraint& constraint, const TokenTrie& trie, const
   size_t at = 0;
   for (const uint32_t token : LongestTokens(trie, text)) {
     if (measure) {
+      const uint64_t work = state->work();
       const auto begin = Microseconds();
       if (const absl::Status made = state->Mask(mask); !made.ok()) return made;
       const double us = Microseconds() - begin;
       (first ? figures.first_mask_us : figures.mask_us).push_back(us);
       first = false;
       if (options.verbose && us > 2000) {
-        std::printf("slow %s: %.0f us after %s\n", name.c_str(), us,
+        std::printf("slow %s: %.0f us, %zu visits after %s\n", name.c_str(), us,
+                    static_cast<size_t>(state->work() - work),
                     text.substr(at > 60 ? at - 60 : 0, std::min<size_t>(at, 60)).c_str());
       }
     }

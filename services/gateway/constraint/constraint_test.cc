@@ -32,6 +32,10 @@ std::vector<Case> Cases() {
         "c":{"type":"array","items":{"$ref":"#/$defs/t"}}},"additionalProperties":false}},
         "$ref":"#/$defs/t"})")},
       {"words", schema(R"({"type":"string","pattern":"^[a-z]+( [a-z]+){0,3}$","maxLength":12})")},
+      {"words within words", schema(R"({"type":"string","pattern":"^$|^(?:\\S+\\s+){0,2}\\S+$",
+        "minLength":1,"maxLength":9})")},
+      {"exact length", schema(R"({"type":"string","pattern":"[0-9a-f]+","minLength":6,
+        "maxLength":6})")},
       {"within", schema(R"({"type":"string","pattern":"ab+c"})")},
       {"date", schema(R"({"type":"string","format":"date-time"})")},
       {"any order", schema(R"({"x-guidance":{"key_order":"any"},"type":"object","properties":{

@@ -29,7 +29,7 @@ bool HasSpan(RegexKind kind) { return kind == RegexKind::kOr || kind == RegexKin
 
 RegexArena::RegexArena() {
   slots_.assign(64, kNothing);
-  nodes_.push_back({.kind = RegexKind::kNone});
+  nodes_.push_back({.kind = RegexKind::kNone, .shortest = kNoLength});
   nodes_.push_back({.kind = RegexKind::kEmpty, .nullable = true});
   nodes_.push_back({.kind = RegexKind::kNot, .nullable = true, .boolean = false, .a = kNothing});
 }
@@ -95,6 +95,35 @@ uint16_t RegexArena::DepthOf(const RegexNode& node) const {
   }
 }
 
+// See MinLength.
+uint32_t RegexArena::ShortestOf(const RegexNode& node) const {
+  if (node.nullable) return 0;
+  switch (node.kind) {
+    case RegexKind::kBytes:
+    case RegexKind::kClass:
+      return 1;
+    case RegexKind::kLiteral:
+      return node.b;
+    case RegexKind::kConcat: {
+      const uint64_t both = uint64_t{nodes_[node.a].shortest} + nodes_[node.b].shortest;
+      return static_cast<uint32_t>(std::min<uint64_t>(both, kNoLength));
+    }
+    case RegexKind::kRepeat: {
+      const uint64_t all = uint64_t{nodes_[node.a].shortest} * node.b;
+      return static_cast<uint32_t>(std::min<uint64_t>(all, kNoLength));
+    }
+    case RegexKind::kOr: {
+      uint32_t shortest = kNoLength;
+      for (const RegexId child : children(node)) {
+        shortest = std::min(shortest, nodes_[child].shortest);
+      }
+      return shortest;
+    }
+    default:
+      return kNoLength;
+  }
+}
+
 RegexId RegexArena::Intern(const RegexNode& node) {
   const size_t mask = slots_.size() - 1;
   size_t slot = Hash(node) & mask;
@@ -109,6 +138,7 @@ RegexId RegexArena::Intern(const RegexNode& node) {
   const auto id = static_cast<RegexId>(nodes_.size());
   nodes_.push_back(node);
   nodes_.back().depth = depth;
+  nodes_.back().shortest = ShortestOf(node);
   slots_[slot] = id;
   if (nodes_.size() * 3 > slots_.size() * 2) Grow();
   return id;

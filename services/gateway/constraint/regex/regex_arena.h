@@ -59,6 +59,7 @@ struct RegexNode {
   bool boolean = false;  // has kAnd or kNot below: may be empty without being kNothing
   // Of the graph from here on; along a chain of kConcat only what stands in it counts.
   uint16_t depth = 1;
+  uint32_t shortest = 0;  // RegexArena::MinLength
   // kBytes: a set's number.  kLiteral: offset, length.  kClass: the class's number.  kConcat: two
   // nodes.  kOr, kAnd: offset and number of children.  kNot: a node.  kRepeat: node, min, max.
   // kTag: the tag.
@@ -135,11 +136,8 @@ class RegexArena {
   }
 
   // Length of the shortest text in code points of classes and bytes of everything else; kNoLength
-  // where it is not found cheaply.
-  uint32_t MinLength(RegexId id) const {
-    int visits = 0;
-    return MinLength(id, visits);
-  }
+  // where it is not known: within And and Not.
+  uint32_t MinLength(RegexId id) const { return nodes_[id].shortest; }
   // Whether the node is one code point of all, in any spelling.
   bool IsAnyCodePoint(RegexId id) const;
 
@@ -172,6 +170,7 @@ class RegexArena {
   RegexId InternLiteral(std::string_view bytes);
   uint64_t Hash(const RegexNode& node) const;
   uint16_t DepthOf(const RegexNode& node) const;
+  uint32_t ShortestOf(const RegexNode& node) const;
   bool Same(const RegexNode& a, const RegexNode& b) const;
   void Grow();
   bool Flatten(RegexKind kind, std::vector<RegexId>& children) const;
@@ -188,6 +187,7 @@ class RegexArena {
   bool IntersectRepeats(std::vector<RegexId>& children);
   RegexId DeriveRaw(RegexId id, uint8_t byte, ByteSet* alike);
   bool ExploreIsLive(RegexId id, size_t max_states);
+  uint32_t LeastToGo(RegexId id) const;
   bool FitsLength(const RegexNode& both) const;
   void GroupDerivatives(RegexClass& regex_class);
   RegexId DeriveNode(RegexId id, uint8_t byte, ByteSet* alike);
@@ -195,7 +195,6 @@ class RegexArena {
   RegexId Tree(std::span<const Entry> entries, size_t depth);
   RegexId TreeBranches(std::span<const Entry> entries, size_t depth);
   uint32_t MaxLength(RegexId id, int& visits) const;
-  uint32_t MinLength(RegexId id, int& visits) const;
   RegexId WithoutDead(RegexId id, size_t max_states);
   RegexId BytesOfClass(const CodePointSet& code_points, Spelling spelling);
 

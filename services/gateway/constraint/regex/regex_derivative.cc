@@ -1,5 +1,7 @@
 // The part of RegexArena that walks: derivatives, liveness, what a node tells of its texts.
 #include <algorithm>
+#include <queue>
+#include <utility>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
@@ -172,35 +174,54 @@ bool RegexArena::FitsLength(const RegexNode& both) const {
   return false;
 }
 
-// Depth first, so that a long text that leads out is found quickly.
+// How many code points a text of `id` has at least, as far as it is known: where to look first.
+uint32_t RegexArena::LeastToGo(RegexId id) const {
+  const RegexNode& node = nodes_[id];
+  if (node.kind != RegexKind::kAnd) return node.shortest == kNoLength ? 0 : node.shortest;
+  uint32_t least = 0;
+  for (const RegexId child : children(node)) {
+    if (nodes_[child].shortest != kNoLength) least = std::max(least, nodes_[child].shortest);
+  }
+  return least;
+}
+
+// Goes on where the least is left to go, and there from the last one found, so that a long text
+// that leads out is found quickly.  A state is left for the first next one that is nearer.
 bool RegexArena::ExploreIsLive(RegexId id, size_t max_states) {
-  struct Frame {
+  struct Reached {
     RegexId state;
+    uint32_t from;
     ByteSet left;
   };
+  std::vector<Reached> reached = {{id, 0, ByteSet::All()}};
   absl::flat_hash_set<RegexId> seen = {id};
-  std::vector<Frame> stack = {{id, ByteSet::All()}};
-  while (!stack.empty()) {
-    Frame& frame = stack.back();
-    if (frame.left.empty()) {
-      stack.pop_back();
-      continue;
+  std::priority_queue<std::pair<int64_t, uint32_t>> open;  // less to go is more
+  open.push({-int64_t{LeastToGo(id)}, 0});
+  while (!open.empty()) {
+    const auto [to_go, at] = open.top();
+    open.pop();
+    while (!reached[at].left.empty()) {
+      ByteSet alike;
+      const RegexId next = DeriveRaw(reached[at].state, reached[at].left.First(), &alike);
+      reached[at].left = reached[at].left & ~alike;
+      if (next == kNothing) continue;
+      const bool known = next < live_.size() && live_[next] != 0;
+      if (known && live_[next] == 2) continue;
+      if (known || nodes_[next].nullable || !nodes_[next].boolean) {
+        // So are all on the way there.
+        if (live_.size() < nodes_.size()) live_.resize(nodes_.size());
+        for (uint32_t i = at; i != 0; i = reached[i].from) live_[reached[i].state] = 1;
+        return true;
+      }
+      if (!seen.insert(next).second) continue;
+      if (seen.size() > max_states) return true;
+      const int64_t next_to_go = -int64_t{LeastToGo(next)};
+      const bool nearer = next_to_go > to_go;
+      if (nearer) open.push({to_go, at});
+      open.push({next_to_go, static_cast<uint32_t>(reached.size())});
+      reached.push_back({next, at, ByteSet::All()});
+      if (nearer) break;
     }
-    ByteSet alike;
-    const RegexId next = DeriveRaw(frame.state, frame.left.First(), &alike);
-    frame.left = frame.left & ~alike;
-    if (next == kNothing) continue;
-    const bool known = next < live_.size() && live_[next] != 0;
-    if (known && live_[next] == 2) continue;
-    if (known || nodes_[next].nullable || !nodes_[next].boolean) {
-      // So are all on the way there.
-      if (live_.size() < nodes_.size()) live_.resize(nodes_.size());
-      for (const Frame& passed : stack) live_[passed.state] = 1;
-      return true;
-    }
-    if (!seen.insert(next).second) continue;
-    if (seen.size() > max_states) return true;
-    stack.push_back({next, ByteSet::All()});
   }
   // None of them leads out.
   if (live_.size() < nodes_.size()) live_.resize(nodes_.size());
@@ -313,35 +334,6 @@ bool RegexArena::IsAnyCodePoint(RegexId id) const {
   if (node.kind != RegexKind::kClass) return false;
   static const auto* const all = new CodePointSet(CodePointSet::All());
   return classes_[node.a].code_points == *all;
-}
-
-uint32_t RegexArena::MinLength(RegexId id, int& visits) const {
-  if (++visits > kMaxVisits) return kNoLength;
-  const RegexNode& node = nodes_[id];
-  if (node.nullable) return 0;
-  const auto add = [](uint32_t x, uint32_t y) { return x > kNoLength - y ? kNoLength : x + y; };
-  switch (node.kind) {
-    case RegexKind::kBytes:
-    case RegexKind::kClass:
-      return 1;
-    case RegexKind::kLiteral:
-      return node.b;
-    case RegexKind::kConcat:
-      return add(MinLength(node.a, visits), MinLength(node.b, visits));
-    case RegexKind::kRepeat: {
-      const uint64_t all = uint64_t{MinLength(node.a, visits)} * node.b;
-      return all >= kNoLength ? kNoLength : static_cast<uint32_t>(all);
-    }
-    case RegexKind::kOr: {
-      uint32_t shortest = kNoLength;
-      for (const RegexId child : children(node)) {
-        shortest = std::min(shortest, MinLength(child, visits));
-      }
-      return shortest;
-    }
-    default:
-      return kNoLength;
-  }
 }
 
 uint32_t RegexArena::MaxLength(RegexId id, int& visits) const {

@@ -152,6 +152,31 @@ TEST(RegexTest, FindsLanguagesWithoutATextDead) {
   EXPECT_EQ(arena.Derive(both, 'y'), kNothing);
 }
 
+// Wherever a text of a pattern and a length stands, a way to its end is found without trying many.
+TEST(RegexTest, FindsTheWayOutOfCountsWithinCountsQuickly) {
+  for (const uint32_t longest : {1u, 2u, 7u, 200u, 5000u}) {
+    RegexArena arena;
+    const auto pattern =
+        CompilePattern("^(?:\\S+\\s+){0,99}\\S+$", {.ecma = true}, false, Spelling::kJson, arena);
+    ASSERT_TRUE(pattern.ok());
+    const RegexId length =
+        arena.Repeat(arena.Class(CodePointSet::All(), Spelling::kJson), 1, longest);
+    RegexId state = arena.And(*pattern, length);
+    size_t count = 0;  // code points
+    for (const char* piece : {"a", " ", "\\n", " ", "b", "\\t", "\\\"", "\xC2\xA0", "c"}) {
+      for (const char* byte = piece; *byte != 0; ++byte) {
+        const uint64_t before = arena.steps();
+        state = arena.Derive(state, static_cast<uint8_t>(*byte));
+        EXPECT_LT(arena.steps() - before, 2000u) << longest << " at " << count;
+      }
+      ++count;
+      // Text after a space is still to come.
+      const bool ends = std::string_view(" \\n\\t\xC2\xA0").find(piece) == std::string_view::npos;
+      EXPECT_EQ(state != kNothing, count + (ends ? 0 : 1) <= longest) << longest << " at " << count;
+    }
+  }
+}
+
 TEST(RegexTest, StaysWithinItsMemory) {
   RegexArena arena;
   arena.set_limit(1 << 20);
