@@ -62,38 +62,101 @@ std::vector<Case> Cases() {
 }
 
 // The mask of every state on random ways is exactly the set of tokens that Advance takes.
+void ExpectMasksAreWhatAdvanceTakes(const Case& c, const std::shared_ptr<const TokenTrie>& trie,
+                                    int walks, int steps) {
+  const auto constraint = MakeConstraint(c.source, trie);
+  ASSERT_TRUE(constraint.ok()) << c.name << ": " << constraint.status();
+  std::mt19937 random(7);
+  for (int walk = 0; walk < walks; ++walk) {
+    auto state = (*constraint)->Start();
+    ASSERT_TRUE(state.ok());
+    std::string text;
+    for (int step = 0; step < steps; ++step) {
+      std::vector<uint32_t> mask(trie->mask_words());
+      ASSERT_TRUE(state->Mask(mask).ok());
+      std::vector<uint32_t> allowed;
+      for (uint32_t token = 0; token < trie->vocab_size(); ++token) {
+        ConstraintState next = *state;
+        const auto taken = next.Advance(token);
+        ASSERT_TRUE(taken.ok()) << taken.status();
+        const bool masked = (mask[token / 32] >> (token % 32) & 1) != 0;
+        ASSERT_EQ(masked, *taken) << c.name << ' ' << c.source.text << " token \""
+                                  << trie->bytes(token) << "\" after " << text;
+        if (*taken && !trie->IsEndToken(token)) allowed.push_back(token);
+      }
+      if (allowed.empty()) {
+        EXPECT_TRUE(state->Done()) << c.name << " after " << text;
+        break;
+      }
+      const uint32_t token = allowed[random() % allowed.size()];
+      ASSERT_TRUE(*state->Advance(token));
+      text += trie->bytes(token);
+    }
+  }
+}
+
 TEST(ConstraintTest, MasksAreWhatAdvanceTakes) {
   const auto trie = SmallVocabulary();
-  for (const Case& c : Cases()) {
-    const auto constraint = MakeConstraint(c.source, trie);
-    ASSERT_TRUE(constraint.ok()) << c.name << ": " << constraint.status();
-    std::mt19937 random(7);
-    for (int walk = 0; walk < 12; ++walk) {
-      auto state = (*constraint)->Start();
-      ASSERT_TRUE(state.ok());
-      std::string text;
-      for (int step = 0; step < 25; ++step) {
-        std::vector<uint32_t> mask(trie->mask_words());
-        ASSERT_TRUE(state->Mask(mask).ok());
-        std::vector<uint32_t> allowed;
-        for (uint32_t token = 0; token < trie->vocab_size(); ++token) {
-          ConstraintState next = *state;
-          const auto taken = next.Advance(token);
-          ASSERT_TRUE(taken.ok()) << taken.status();
-          const bool masked = (mask[token / 32] >> (token % 32) & 1) != 0;
-          ASSERT_EQ(masked, *taken)
-              << c.name << " token \"" << trie->bytes(token) << "\" after " << text;
-          if (*taken && !trie->IsEndToken(token)) allowed.push_back(token);
-        }
-        if (allowed.empty()) {
-          EXPECT_TRUE(state->Done()) << c.name << " after " << text;
-          break;
-        }
-        const uint32_t token = allowed[random() % allowed.size()];
-        ASSERT_TRUE(*state->Advance(token));
-        text += trie->bytes(token);
-      }
-    }
+  for (const Case& c : Cases()) ExpectMasksAreWhatAdvanceTakes(c, trie, 12, 25);
+}
+
+// Tokens of up to kMostPieces code points, so many that the tables of classes and the subtrees of
+// the vocabulary count.
+constexpr int kMostPieces = 9;
+std::shared_ptr<const TokenTrie> LargeVocabulary() {
+  static const char* const kPieces[] = {"a", "b", "f", "s",  "k",        "-",  ".",   "/",
+                                        "0", "7", ":", " ",  "\xC2\xA0", "é",  "日",  "語",
+                                        "<", ",", "P", "\\", "\"",       "\n", "\\n", "😀"};
+  std::mt19937 random(11);
+  std::vector<std::string> tokens;
+  for (int i = 0; i < 9000; ++i) {
+    std::string token;
+    // Many of letters alone.
+    const size_t kinds = i % 3 == 0 ? std::size(kPieces) : i % 3 == 1 ? 5 : 14;
+    for (size_t n = 1 + random() % kMostPieces; n > 0; --n) token += kPieces[random() % kinds];
+    tokens.push_back(token);
+  }
+  return ByteVocabulary(tokens);
+}
+
+// Counts below, at and above what one token can take, alone and beside each other.
+TEST(ConstraintTest, MasksOfCountsAreWhatAdvanceTakes) {
+  const auto trie = LargeVocabulary();
+  ASSERT_GT(trie->num_nodes(), 20'000u);
+  std::vector<std::string> schemas;
+  for (const int count : {0, 1, kMostPieces - 1, kMostPieces, kMostPieces + 1, 5000}) {
+    const std::string n = std::to_string(count);
+    schemas.push_back(R"({"type":"string","pattern":"^[a-s]{0,)" + n + R"(}$"})");
+    schemas.push_back(R"({"type":"string","pattern":"^$|^(?:\\S+\\s+){0,)" + n +
+                      R"(}\\S+$","maxLength":)" + n + "}");
+    schemas.push_back(R"({"type":"string","pattern":"[a-s]*","minLength":)" + n +
+                      R"(,"maxLength":)" + n + "}");
+    if (count == 0 || count > 100) continue;
+    schemas.push_back(R"({"type":"string","pattern":"[0-7]+","minLength":)" + n +
+                      R"(,"maxLength":)" + n + "}");
+    schemas.push_back(R"({"type":"string","pattern":"[a-s]{)" + n + R"(}[.]"})");
+  }
+  for (const std::string& text : schemas) {
+    ExpectMasksAreWhatAdvanceTakes({"counts", {.kind = SourceKind::kJsonSchema, .text = text}},
+                                   trie, 2, 4);
+  }
+}
+
+// Texts that must not be within others, and ways that only few bytes lead to.
+TEST(ConstraintTest, MasksAroundExcludedTextsAreWhatAdvanceTakes) {
+  const auto trie = LargeVocabulary();
+  for (const char* text : {
+           R"({"type":"string","pattern":"^(?!.*(:|<|sk|/P)).*\\.[ks]$"})",
+           R"({"type":"string","pattern":"^[^:,]+$"})",
+           R"({"type":"string","pattern":"^..-?..:.$"})",
+           R"({"type":"string","pattern":"^(/|(/[^/]+)+)$","maxLength":12})",
+           R"({"type":"object","patternProperties":{"abfP":{"const":1},"sks":{"const":2}},
+               "additionalProperties":{"const":3}})",
+           R"({"type":"object","properties":{"ab":{},"ask":{},"fab":{}},
+               "patternProperties":{"^sk:.*":{"const":1}},"additionalProperties":{"const":3}})",
+       }) {
+    ExpectMasksAreWhatAdvanceTakes({"excluded", {.kind = SourceKind::kJsonSchema, .text = text}},
+                                   trie, 3, 5);
   }
 }
 

@@ -1,6 +1,7 @@
 #include "services/gateway/constraint/match/regex_tokens.h"
 
 #include <algorithm>
+#include <bit>
 #include <tuple>
 #include <utility>
 
@@ -13,13 +14,19 @@ namespace {
 
 // Below it a walk costs less than the class's tables.
 constexpr uint32_t kMinClassSize = 20;
-constexpr uint32_t kMinNodesBelow = 256;
+// Of the number of nodes below a node, in binary digits: with less it is walked as it is, and with
+// less than the second it is walked without the class's tables.
+constexpr uint32_t kMinRegionDigits = 9;
+constexpr uint32_t kMinTableDigits = 15;
 // Each takes some milliseconds and a megabyte with a vocabulary of 262,144 tokens.
 constexpr size_t kMaxClasses = 32;
 // Bound the search for a class whose every text fits.
 constexpr size_t kMaxLeadingClasses = 3;
 constexpr size_t kMaxClosedPlaces = 2000;
-constexpr uint64_t kMaxClosedSteps = 60'000;
+constexpr uint64_t kMaxSearch = 8'000;        // at a node of the trie
+constexpr uint64_t kMaxSearchInAll = 16'000;  // for one state's tokens
+constexpr uint64_t kPlaceWork = 4;
+constexpr size_t kMaxAvoided = 12;
 // Tokens that are looked at one by one where a region does not say whether they fit.
 constexpr size_t kMaxSteppedTokens = 16'384;
 
@@ -85,6 +92,7 @@ const RegexTokens& RegexWalker::Tokens(RegexId state) {
   std::unique_ptr<RegexTokens>& known = tokens_[state];
   if (known != nullptr) return *known;
   auto made = std::make_unique<RegexTokens>();
+  search_work_ = 0;
   Walk(state, 0, 0, *made);
   made->inside.Compact(trie_.mask_words());
   auto& exits = made->exits;
@@ -103,25 +111,39 @@ const RegexTokens& RegexWalker::Tokens(RegexId state) {
   return *known;
 }
 
-bool RegexWalker::FindRepeat(RegexId id, RepeatedClass* out) const {
+bool RegexWalker::AddRepeat(RegexId id, RepeatedClass* out) const {
   const RegexNode& node = arena_.node(id);
-  const bool chain = node.kind == RegexKind::kConcat;
-  const RegexNode& head = chain ? arena_.node(node.a) : node;
-  if (head.kind != RegexKind::kRepeat || arena_.node(head.a).kind != RegexKind::kClass)
-    return false;
-  *out = {arena_.node(head.a).a, head.b, head.c, chain ? node.b : kEmptyText};
+  const bool repeat = node.kind == RegexKind::kRepeat;
+  const RegexNode& one = repeat ? arena_.node(node.a) : node;
+  if (one.kind != RegexKind::kClass || (out->max > 0 && one.a != out->regex_class)) return false;
+  const uint32_t min = repeat ? node.b : 1, max = repeat ? node.c : 1;
+  out->regex_class = one.a;
+  out->min += std::min(min, kUnlimited - out->min);
+  out->max += std::min(max, kUnlimited - out->max);
   return true;
 }
 
-const RegexWalker::Region& RegexWalker::RegionOf(RegexId state) {
-  const auto [found, added] = regions_.try_emplace(state);
-  if (added) {
-    const Region region = FindRegion(state);
-    bytes_ += sizeof(Region) + 16;
-    regions_[state] = region;
-    return regions_[state];
+bool RegexWalker::FindRepeat(RegexId id, RepeatedClass* out) const {
+  *out = {0, 0, 0, id};
+  while (out->rest != kEmptyText) {
+    const RegexNode& node = arena_.node(out->rest);
+    const bool chain = node.kind == RegexKind::kConcat;
+    if (!AddRepeat(chain ? node.a : out->rest, out)) break;
+    out->rest = chain ? node.b : kEmptyText;
   }
-  return found->second;
+  return out->max > 0;
+}
+
+const RegexWalker::Region& RegexWalker::RegionOf(RegexId state, bool avoiding) {
+  auto& regions = avoiding ? avoiding_ : regions_;
+  const auto [found, added] = regions.try_emplace(state);
+  if (added) bytes_ += sizeof(Region) + 16;
+  const uint64_t most = search_end_ - std::min(search_work_, search_end_);
+  const Region& region = found->second;
+  if (!added && (region.tokens != nullptr || region.searched >= most)) return region;
+  Region made = avoiding ? FindAvoidingRegion(state) : FindRegion(state);
+  made.searched = most;
+  return regions[state] = made;
 }
 
 // Whether a terminal ends here after which the text may go on.
@@ -136,9 +158,20 @@ bool RegexWalker::EndsTerminal(RegexId state) const {
 //   - every token of up to `max` of the class's code points is allowed, and
 //   - every other allowed token leaves the class by a byte of what comes after.
 RegexWalker::Region RegexWalker::FindRegion(RegexId state) {
-  Region region = FindRepeatRegion(state);
-  if (region.tokens == nullptr) region = FindBoundedRegion(state);
-  return region.tokens != nullptr ? region : FindClosedRegion(state);
+  const Region region = FindRepeatRegion(state);
+  if (region.tokens != nullptr && !BeginsWithLargerClass(state, *region.tokens)) return region;
+  Region larger = FindBoundedRegion(state);
+  if (larger.tokens == nullptr) larger = FindClosedRegion(state);
+  return larger.tokens != nullptr ? larger : region;
+}
+
+bool RegexWalker::BeginsWithLargerClass(RegexId state, const ClassTokens& tokens) const {
+  std::vector<uint32_t> classes;
+  arena_.LeadingClasses(state, kMaxLeadingClasses, classes);
+  const uint32_t size = tokens.code_points().size();
+  return std::ranges::any_of(classes, [&](uint32_t number) {
+    return arena_.regex_class(number).code_points.size() / 2 > size;
+  });
 }
 
 RegexWalker::Region RegexWalker::FindRepeatRegion(RegexId state) {
@@ -200,14 +233,15 @@ RegexWalker::Region RegexWalker::FindRepeatRegion(RegexId state) {
       longest = std::min(longest, found.max);
     }
   } else {
-    if (!FindRepeat(node.a, &found)) return region;
+    if (!FindRepeat(state, &found) || EndsTerminal(found.rest)) return region;
     longest = found.max;
   }
   const RegexClass& regex_class = arena_.regex_class(found.regex_class);
   if (regex_class.code_points.size() < kMinClassSize) return region;
   const ClassTokens* tokens = TokensOfClass(found.regex_class);
   if (tokens == nullptr) return region;
-  const ByteSet after = arena_.Alphabet(found.rest) | arena_.Alphabet(node.b);
+  ByteSet after = arena_.Alphabet(found.rest);
+  if (head.kind == RegexKind::kAnd) after = after | arena_.Alphabet(node.b);
   const bool overlaps = !(after & tokens->first_bytes()).empty();
   // Where what follows may read the class's code points too, it may take those beyond the limit.
   sure = std::min(sure, longest);
@@ -243,12 +277,15 @@ RegexWalker::Region RegexWalker::FindBoundedRegion(RegexId state) {
   if (longest == kUnlimited || others.empty()) return {};
   // The pattern is the same at many lengths.
   const RegexId pattern = arena_.And(std::move(others));
-  if (!closed_.contains(pattern)) {
-    const Region found = FindClosedRegion(pattern, any);
-    closed_.emplace(pattern, found);
-    bytes_ += sizeof(Region) + 16;
+  const auto [known, added] = closed_.try_emplace(pattern);
+  if (added) bytes_ += sizeof(Region) + 16;
+  Region region = known->second;
+  const uint64_t most = search_end_ - std::min(search_work_, search_end_);
+  if (region.tokens == nullptr && (added || region.searched < most)) {
+    region = FindClosedRegion(pattern, any);
+    region.searched = most;
+    closed_[pattern] = region;
   }
-  Region region = closed_.at(pattern);
   if (region.tokens == nullptr || region.needed >= longest) return {};
   for (const auto& [bytes, next] : TransitionsOf(tail)) {
     if (next == kNothing) continue;
@@ -272,17 +309,35 @@ RegexWalker::Region RegexWalker::FindClosedRegion(RegexId state, std::optional<u
   Region region;
   for (const uint32_t number : classes) {
     if (arena_.regex_class(number).code_points.size() < kMinClassSize) break;
-    const ClassTokens* const tokens = TokensOfClass(number);
-    if (tokens == nullptr) break;
-    ByteSet exits;
-    region.needed = 0;
-    if (!IsClosed(state, *tokens, &exits, any.has_value() ? &region.needed : nullptr)) continue;
-    region.tokens = tokens;
+    region.tokens = TokensOfClass(number);
+    if (region.tokens == nullptr) break;
     region.max = region.longest = kUnlimited;
-    region.exits = exits;
-    break;
+    std::string way;
+    if (IsClosed(state, region, any.has_value(), &way)) return region;
   }
-  return region;
+  return Region();
+}
+
+RegexWalker::Region RegexWalker::FindAvoidingRegion(RegexId state) {
+  std::vector<uint32_t> classes;
+  arena_.LeadingClasses(state, kMaxLeadingClasses, classes);
+  const auto size = [this](uint32_t number) {
+    return arena_.regex_class(number).code_points.size();
+  };
+  std::ranges::sort(classes, {}, size);
+  if (classes.empty() || size(classes.back()) < kMinClassSize) return {};
+  Region region;
+  region.tokens = TokensOfClass(classes.back());
+  region.max = region.longest = kUnlimited;
+  for (size_t i = 0; i < kMaxAvoided && region.tokens != nullptr; ++i) {
+    std::string way;
+    if (IsClosed(state, region, false, &way)) return region;
+    std::erase_if(way, [](char byte) { return static_cast<uint8_t>(byte) >= 0x80; });
+    if (way.empty()) break;
+    region.avoided.Add(static_cast<uint8_t>(*std::ranges::min_element(
+        way, {}, [this](char byte) { return trie_.byte_count(static_cast<uint8_t>(byte)); })));
+  }
+  return {};
 }
 
 const std::vector<RegexWalker::Transition>& RegexWalker::TransitionsOf(RegexId state) {
@@ -301,39 +356,55 @@ const std::vector<RegexWalker::Transition>& RegexWalker::TransitionsOf(RegexId s
 
 // Looks at every pair of a state and a place within a code point that the class's texts reach, as
 // far as tokens go.
-bool RegexWalker::IsClosed(RegexId state, const ClassTokens& tokens, ByteSet* exits,
-                           uint32_t* needed) {
+bool RegexWalker::IsClosed(RegexId state, Region& region, bool bounded, std::string* way) {
   struct Place {
     RegexId state;
     uint16_t row;
     uint16_t depth;  // bytes; the least
+    uint32_t from;   // a place
+    uint8_t byte;    // by which it is reached
   };
-  std::vector<Place> places = {{state, 0, 0}};
+  const ClassTokens& tokens = *region.tokens;
+  std::vector<Place> places = {{state, 0, 0, 0, 0}};
   absl::flat_hash_set<uint64_t> seen = {uint64_t{state} << 16};
-  const uint64_t limit = arena_.steps() + kMaxClosedSteps;
-  for (size_t i = 0; i < places.size(); ++i) {
-    if (places.size() > kMaxClosedPlaces || arena_.steps() > limit) return false;
+  const auto set_way = [&](uint32_t at) {
+    for (; at != 0; at = places[at].from) way->push_back(static_cast<char>(places[at].byte));
+  };
+  region.exits = {};
+  region.needed = 0;
+  for (uint32_t i = 0; i < places.size(); ++i) {
     const Place at = places[i];
-    if (EndsTerminal(at.state)) return false;
-    if (needed != nullptr) *needed = std::max(*needed, arena_.MinLength(at.state));
+    if (EndsTerminal(at.state)) {
+      set_way(i);
+      return false;
+    }
+    if (bounded) region.needed = std::max(region.needed, arena_.MinLength(at.state));
     if (at.depth >= trie_.max_token_bytes()) continue;
-    for (const auto& [bytes, next] : TransitionsOf(at.state)) {
-      bool dead = false;
+    const uint64_t before = arena_.steps();
+    const auto& transitions = TransitionsOf(at.state);
+    search_work_ += arena_.steps() - before + kPlaceWork;
+    if (places.size() > kMaxClosedPlaces || search_work_ > search_end_) return false;
+    for (const auto& [bytes, next] : transitions) {
+      std::optional<uint8_t> dead;
       bytes.ForEach([&, next = next](uint8_t byte) {
         const uint16_t row = tokens.Next(at.row, byte);
-        const bool inside = row != ClassTokens::kDead;
-        dead = dead || (inside && next == kNothing);
+        const bool inside = row != ClassTokens::kDead && !region.avoided.Contains(byte);
+        if (inside && next == kNothing) dead = byte;
         if (next == kNothing) return;
         // Other code points than the class's may have this first byte too.
-        if (at.row == 0 && (!inside || row != 0)) exits->Add(byte);
+        if (at.row == 0 && (!inside || row != 0)) region.exits.Add(byte);
         if (inside && seen.insert(uint64_t{next} << 16 | row).second) {
-          places.push_back({next, row, static_cast<uint16_t>(at.depth + 1)});
+          places.push_back({next, row, static_cast<uint16_t>(at.depth + 1), i, byte});
         }
       });
-      if (dead) return false;
+      if (dead.has_value()) {
+        way->push_back(static_cast<char>(*dead));
+        set_way(i);
+        return false;
+      }
     }
   }
-  if (tokens.is_whole_utf8()) *exits = *exits & ~tokens.first_bytes();
+  if (tokens.is_whole_utf8()) region.exits = region.exits & ~tokens.first_bytes();
   return true;
 }
 
@@ -344,9 +415,8 @@ const ClassTokens* RegexWalker::TokensOfClass(uint32_t number) {
   return (classes_[number] = trie_.TokensOfClass(PlainPart(arena_.regex_class(number)))).get();
 }
 
-bool RegexWalker::HasRegion(RegexId state, uint32_t node, uint32_t depth) {
-  const Region& region = RegionOf(state);
-  if (region.tokens == nullptr) return false;
+bool RegexWalker::HasTable(const Region& region, uint32_t node, uint32_t depth) {
+  if (trie_.node(node).digits_below < kMinTableDigits || !region.avoided.empty()) return false;
   const TokensBelow& below = region.tokens->Below(trie_, node, depth);
   if (region.only_if_beyond_tokens && region.longest < below.max_count()) return false;
   return below.Tokens(region.longest).size() - below.Tokens(region.max).size() <= kMaxSteppedTokens;
@@ -355,31 +425,57 @@ bool RegexWalker::HasRegion(RegexId state, uint32_t node, uint32_t depth) {
 // Alternatives with a region each are looked at one by one.  Two that leave a class each by what
 // the other one takes have a region together, here or further on.
 RegexId RegexWalker::AddRegions(RegexId state, uint32_t node, uint32_t depth, RegexTokens& out) {
+  // A search is worth a part of what a walk takes.
+  const uint64_t most =
+      std::min<uint64_t>(trie_.subtree(trie_.node(node))->num_nodes / 8, kMaxSearch);
+  search_end_ = std::min(search_work_ + most, kMaxSearchInAll);
   if (arena_.node(state).kind != RegexKind::kOr) {
-    if (!HasRegion(state, node, depth)) return state;
-    AddRegion(state, node, depth, out);
-    return kNothing;
+    return AddRegion(state, node, depth, out) ? kNothing : state;
   }
   const auto span = arena_.children(arena_.node(state));
   const std::vector<RegexId> children(span.begin(), span.end());
-  std::vector<RegexId> with, rest;
-  bool rest_is_wide = false;
-  for (const RegexId child : children) {
-    const bool has = HasRegion(child, node, depth);
-    (has ? with : rest).push_back(child);
-    rest_is_wide = rest_is_wide || (!has && arena_.node(child).boolean);
-  }
-  if (!rest.empty() && (rest_is_wide || with.empty())) {
-    if (!HasRegion(state, node, depth)) return state;
+  // Patterns that exclude each other: what one does not take the other one does.
+  const auto wide =
+      std::ranges::count_if(children, [this](RegexId child) { return arena_.node(child).boolean; });
+  if (wide > 1 && RegionOf(state, false).tokens != nullptr) {
     AddRegion(state, node, depth, out);
     return kNothing;
+  }
+  std::vector<RegexId> with, walked, rest;
+  for (const RegexId child : children) {
+    const Region& region = RegionOf(child, false);
+    const bool has_table = region.tokens != nullptr && HasTable(region, node, depth);
+    (has_table ? with : region.tokens != nullptr ? walked : rest).push_back(child);
+  }
+  // A way for each would take longer than one for all.
+  if (walked.size() > 1 || !with.empty()) {
+    rest.insert(rest.end(), walked.begin(), walked.end());
+  } else {
+    with = std::move(walked);
+  }
+  const bool rest_is_wide =
+      std::ranges::any_of(rest, [this](RegexId child) { return arena_.node(child).boolean; });
+  if (!rest.empty() && (rest_is_wide || with.empty())) {
+    return AddRegion(state, node, depth, out) ? kNothing : state;
   }
   for (const RegexId child : with) AddRegion(child, node, depth, out);
   return arena_.Or(std::move(rest));
 }
 
-void RegexWalker::AddRegion(RegexId state, uint32_t node, uint32_t depth, RegexTokens& out) {
-  const Region region = RegionOf(state);
+bool RegexWalker::AddRegion(RegexId state, uint32_t node, uint32_t depth, RegexTokens& out) {
+  Region region = RegionOf(state, false);
+  if (region.tokens == nullptr) region = RegionOf(state, true);
+  if (region.tokens == nullptr) return false;
+  if (HasTable(region, node, depth)) {
+    AddTable(state, region, node, depth, out);
+  } else {
+    WalkRegion(state, region, 0, region.max, node, depth, out);
+  }
+  return true;
+}
+
+void RegexWalker::AddTable(RegexId state, const Region& region, uint32_t node, uint32_t depth,
+                           RegexTokens& out) {
   const TokensBelow& below = region.tokens->Below(trie_, node, depth);
   const auto tokens = below.Tokens(region.max);
   if (tokens.size() > trie_.mask_words()) {
@@ -408,21 +504,111 @@ void RegexWalker::AddRegion(RegexId state, uint32_t node, uint32_t depth, RegexT
   });
 }
 
+void RegexWalker::WalkRegion(RegexId state, const Region& region, uint16_t row, uint32_t max,
+                             uint32_t node_id, uint32_t depth, RegexTokens& out) {
+  const TrieNode node = trie_.node(node_id);
+  if (exceeded()) return;
+  visits_ += node.num_children;
+  for (uint32_t i = 0; i < node.num_children; ++i) {
+    const uint32_t child_id = node.first_child + i;
+    const TrieNode& child = trie_.node(child_id);
+    const bool ends = (row == 0 && max == 0) || region.avoided.Contains(child.byte);
+    const uint16_t next_row = ends ? ClassTokens::kDead : region.tokens->Next(row, child.byte);
+    const bool inside = next_row != ClassTokens::kDead;
+    if (inside && child.num_children == 0) {
+      AddTokens(child, out);
+      continue;
+    }
+    const uint32_t left = row == 0 && max != kUnlimited ? max - 1 : max;
+    if (next_row == 0 && child.height <= left) {
+      const Subtree* const subtree = trie_.subtree(child);
+      if (subtree != nullptr && subtree->height <= left && region.Takes(*subtree)) {
+        AddTokens(child, out);
+        AddTokens(*subtree, out);
+        continue;
+      }
+    }
+    const RegexId next = Step(state, child.byte);
+    if (next == kNothing) continue;
+    if (inside) {
+      AddTokens(child, out);
+      WalkRegion(next, region, next_row, left, child_id, depth + 1, out);
+    } else {
+      Arrive(next, child_id, depth + 1, out);
+    }
+  }
+}
+
+void RegexWalker::AddTokens(const TrieNode& node, RegexTokens& out) const {
+  trie_.ForEachToken(node, [&](uint32_t token) { out.inside.tokens.push_back(token); });
+}
+
+void RegexWalker::AddTokens(const Subtree& subtree, RegexTokens& out) {
+  const auto tokens = trie_.Tokens(subtree);
+  out.inside.tokens.insert(out.inside.tokens.end(), tokens.begin(), tokens.end());
+  ++visits_;
+}
+
+bool RegexWalker::Loops(RegexId state, const Subtree& subtree) {
+  if (!subtree.is_ascii() && !subtree.code_points) return false;
+  if (EndsTerminal(state)) return false;
+  const ByteSet bytes = subtree.first_bytes();
+  for (const unsigned i : {0u, 1u, 3u}) {
+    for (uint64_t word = bytes.words[i]; word != 0; word &= word - 1) {
+      const unsigned byte = i * 64 + static_cast<unsigned>(std::countr_zero(word));
+      if (!LoopsAt(state, static_cast<uint8_t>(byte))) return false;
+    }
+  }
+  return true;
+}
+
+bool RegexWalker::LoopsAt(RegexId state, uint8_t first) {
+  if (first < 0x80) return Step(state, first) == state;
+  const auto known = loops_.find(uint64_t{state} << 8 | first);
+  if (known != loops_.end()) return known->second;
+  const ClassTokens& utf8 = trie_.utf8();
+  std::vector<std::pair<RegexId, uint16_t>> places = {{Step(state, first), utf8.Next(0, first)}};
+  bool loops = true;
+  for (size_t i = 0; i < places.size() && loops; ++i) {
+    const auto [at, row] = places[i];
+    loops = at != kNothing && !EndsTerminal(at);
+    for (unsigned byte = 0x80; byte < 0xC0 && loops; ++byte) {
+      const uint16_t next_row = utf8.Next(row, static_cast<uint8_t>(byte));
+      if (next_row == ClassTokens::kDead) continue;
+      const std::pair next{Step(at, static_cast<uint8_t>(byte)), next_row};
+      if (next_row == 0) {
+        loops = next.first == state;
+      } else if (std::find(places.begin(), places.end(), next) == places.end()) {
+        places.push_back(next);
+      }
+    }
+  }
+  bytes_ += 32;
+  loops_[uint64_t{state} << 8 | first] = loops;
+  return loops;
+}
+
 void RegexWalker::Walk(RegexId state, uint32_t node_id, uint32_t depth, RegexTokens& out) {
   const TrieNode node = trie_.node(node_id);
-  if (node.num_below >= kMinNodesBelow) state = AddRegions(state, node_id, depth, out);
+  if (node.digits_below >= kMinRegionDigits) state = AddRegions(state, node_id, depth, out);
   if (state == kNothing || exceeded()) return;
   visits_ += node.num_children;
   for (uint32_t i = 0; i < node.num_children; ++i) {
-    const RegexId next = Step(state, trie_.node(node.first_child + i).byte);
-    if (next != kNothing) Arrive(next, node.first_child + i, depth + 1, out);
+    const TrieNode& child = trie_.node(node.first_child + i);
+    const RegexId next = Step(state, child.byte);
+    if (next == kNothing) continue;
+    if (child.num_children == 0) {
+      AddTokens(child, out);
+    } else {
+      Arrive(next, node.first_child + i, depth + 1, out);
+    }
   }
 }
 
 // `state` is reached at `node`.
 void RegexWalker::Arrive(RegexId state, uint32_t node_id, uint32_t depth, RegexTokens& out) {
   const TrieNode& node = trie_.node(node_id);
-  trie_.ForEachToken(node, [&](uint32_t token) { out.inside.tokens.push_back(token); });
+  AddTokens(node, out);
   if (node.num_children == 0) return;
   if (arena_.node(state).accepts) {
     std::vector<uint32_t> tags;
@@ -434,6 +620,10 @@ void RegexWalker::Arrive(RegexId state, uint32_t node_id, uint32_t depth, RegexT
     }
     if (arena_.OnlyTags(state)) return;
   }
+  const Subtree* const subtree = trie_.subtree(node);
+  const uint8_t first = trie_.node(node.first_child).byte;
+  const bool may_loop = subtree != nullptr && (first >= 0x80 || Step(state, first) == state);
+  if (may_loop && Loops(state, *subtree)) return AddTokens(*subtree, out);
   Walk(state, node_id, depth, out);
 }
 
@@ -448,8 +638,10 @@ void RegexWalker::DropCaches() {
   rows_.clear();
   tokens_.clear();
   regions_.clear();
+  avoiding_.clear();
   closed_.clear();
   transitions_.clear();
+  loops_.clear();
   bytes_ = 0;
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -90,7 +91,13 @@ class RegexWalker {
     bool only_if_beyond_tokens = false;
     // Of a closed region: the most code points that a text within it needs to end.
     uint32_t needed = 0;
-    ByteSet exits;  // bytes by which tokens may leave the class
+    uint64_t searched = 0;  // work; where none was found
+    ByteSet exits;          // bytes by which tokens may leave the class
+    ByteSet avoided;        // ASCII of the class that does not count as such
+
+    bool Takes(const Subtree& subtree) const {
+      return (subtree.bytes & avoided).empty() && tokens->Takes(subtree);
+    }
   };
   struct Transition {
     ByteSet bytes;
@@ -98,15 +105,22 @@ class RegexWalker {
   };
 
   RegexId StepSlowly(RegexId state, uint8_t byte);
-  const Region& RegionOf(RegexId state);
+  // Searches up to search_end_.  `avoiding`: a region that leaves out bytes of its class.
+  const Region& RegionOf(RegexId state, bool avoiding);
   Region FindRegion(RegexId state);
+  // The spaces before a word are a region that says little.
+  bool BeginsWithLargerClass(RegexId state, const ClassTokens& tokens) const;
   Region FindRepeatRegion(RegexId state);
   bool EndsTerminal(RegexId state) const;
   // A class all of whose texts lead to live states.  `any`: the class of all code points, for a text
   // whose length is bounded too; how much it needs to end is found then.
   Region FindClosedRegion(RegexId state, std::optional<uint32_t> any = std::nullopt);
-  // `needed`: as Region has it, kNoLength where it is not found; may be null.
-  bool IsClosed(RegexId state, const ClassTokens& tokens, ByteSet* exits, uint32_t* needed);
+  // Whether every text of region.tokens without region.avoided leads to live states within terminals.
+  // Finds the region's `exits` and, where `bounded`, `needed`: kNoLength where it is not known.  Else
+  // `way` becomes the bytes, backwards, of a text that leads elsewhere, if that was found.
+  bool IsClosed(RegexId state, Region& region, bool bounded, std::string* way);
+  // Takes from a class that is not closed the rarest byte of each way out, until none is left.
+  Region FindAvoidingRegion(RegexId state);
   Region FindBoundedRegion(RegexId state);
   const std::vector<Transition>& TransitionsOf(RegexId state);
   // A repeat of a class and what follows it, within FindRegion.
@@ -117,14 +131,29 @@ class RegexWalker {
     RegexId rest;
   };
   bool FindRepeat(RegexId id, RepeatedClass* out) const;
+  // Adds a node's repeats of the class of `out`, or of its first class.
+  bool AddRepeat(RegexId id, RepeatedClass* out) const;
   const ClassTokens* TokensOfClass(uint32_t number);  // null: there are too many classes
-  // Whether the state's region says which tokens below `node` fit.
-  bool HasRegion(RegexId state, uint32_t node, uint32_t depth);
+  // Whether the class's table for `node` says which tokens below fit the region.
+  bool HasTable(const Region& region, uint32_t node, uint32_t depth);
   // Adds the tokens below `node` that regions of the state and its alternatives say.  Returns the
   // alternatives that must be walked.
   RegexId AddRegions(RegexId state, uint32_t node, uint32_t depth, RegexTokens& out);
-  // REQUIRES HasRegion.
-  void AddRegion(RegexId state, uint32_t node, uint32_t depth, RegexTokens& out);
+  // False where the state has no region.
+  bool AddRegion(RegexId state, uint32_t node, uint32_t depth, RegexTokens& out);
+  // REQUIRES HasTable.
+  void AddTable(RegexId state, const Region& region, uint32_t node, uint32_t depth,
+                RegexTokens& out);
+  // The way through a region without tables.  `row` is the class's automaton's; up to `max` code points
+  // of the class may begin.
+  void WalkRegion(RegexId state, const Region& region, uint16_t row, uint32_t max, uint32_t node,
+                  uint32_t depth, RegexTokens& out);
+  // Whether the state is the same after every token below a node.
+  bool Loops(RegexId state, const Subtree& subtree);
+  // The same after every code point that begins with `first`.
+  bool LoopsAt(RegexId state, uint8_t first);
+  void AddTokens(const TrieNode& node, RegexTokens& out) const;
+  void AddTokens(const Subtree& subtree, RegexTokens& out);
   void Walk(RegexId state, uint32_t node, uint32_t depth, RegexTokens& out);
   void Arrive(RegexId state, uint32_t node, uint32_t depth, RegexTokens& out);
 
@@ -134,11 +163,16 @@ class RegexWalker {
   absl::flat_hash_map<RegexId, std::unique_ptr<RegexTokens>> tokens_;
   absl::flat_hash_map<uint32_t, std::shared_ptr<const ClassTokens>> classes_;
   absl::flat_hash_map<RegexId, Region> regions_;
-  absl::flat_hash_map<RegexId, Region> closed_;  // of patterns whose length is bounded too
+  absl::flat_hash_map<RegexId, Region> avoiding_;  // regions that leave out bytes
+  absl::flat_hash_map<RegexId, Region> closed_;    // of patterns whose length is bounded too
   absl::flat_hash_map<RegexId, std::unique_ptr<std::vector<Transition>>> transitions_;
+  absl::flat_hash_map<uint64_t, bool> loops_;  // LoopsAt bytes beyond ASCII
   size_t bytes_ = 0;
   uint64_t visits_ = 0;
   uint64_t work_limit_ = UINT64_MAX;
+  // Work of the searches for regions of the state whose tokens are looked for, and its bound.
+  uint64_t search_work_ = 0;
+  uint64_t search_end_ = 0;
 };
 
 }  // namespace tandem::gateway::constraint

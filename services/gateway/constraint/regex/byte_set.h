@@ -17,6 +17,7 @@ struct ByteSet {
     return set;
   }
   void Add(uint8_t byte) { words[byte >> 6] |= uint64_t{1} << (byte & 63); }
+  void Remove(uint8_t byte) { words[byte >> 6] &= ~(uint64_t{1} << (byte & 63)); }
   bool Contains(uint8_t byte) const { return words[byte >> 6] >> (byte & 63) & 1; }
   bool empty() const { return (words[0] | words[1] | words[2] | words[3]) == 0; }
   int size() const {

@@ -191,6 +191,7 @@ class RegexArena {
   bool FitsLength(const RegexNode& both) const;
   void GroupDerivatives(RegexClass& regex_class);
   RegexId DeriveNode(RegexId id, uint8_t byte, ByteSet* alike);
+  bool BeginsOtherwise(RegexId id, uint8_t byte, ByteSet* alike) const;
   RegexId DeriveConcat(RegexId id, uint8_t byte, ByteSet* alike);
   RegexId Tree(std::span<const Entry> entries, size_t depth);
   RegexId TreeBranches(std::span<const Entry> entries, size_t depth);

@@ -13,6 +13,7 @@ namespace {
 
 // Bounds the search of a node whose answer only saves time.
 constexpr int kMaxVisits = 500;
+constexpr int kMaxLengthVisits = 5000;  // enough for some hundred names
 
 void Restrict(ByteSet* alike, const ByteSet& set, uint8_t byte) {
   *alike = *alike & (set.Contains(byte) ? set : ~set);
@@ -29,6 +30,17 @@ RegexId RegexArena::DeriveRaw(RegexId id, uint8_t byte, ByteSet* alike) {
   ++call_;
   *alike = ByteSet::All();
   return DeriveNode(id, byte, alike);
+}
+
+// Whether it begins with a literal whose first byte is another one: most alternatives of a tree of
+// texts do.
+bool RegexArena::BeginsOtherwise(RegexId id, uint8_t byte, ByteSet* alike) const {
+  const RegexNode& head = nodes_[Head(id)];
+  if (head.kind != RegexKind::kLiteral) return false;
+  const auto first = static_cast<uint8_t>(literals_[head.a]);
+  if (first == byte) return false;
+  alike->Remove(first);
+  return true;
 }
 
 RegexId RegexArena::DeriveNode(RegexId id, uint8_t byte, ByteSet* alike) {
@@ -71,6 +83,9 @@ RegexId RegexArena::DeriveNode(RegexId id, uint8_t byte, ByteSet* alike) {
       std::vector<RegexId> derived;
       derived.reserve(node.b);
       for (uint32_t i = 0; i < node.b; ++i) {
+        if (node.kind == RegexKind::kOr && BeginsOtherwise(children_[node.a + i], byte, alike)) {
+          continue;
+        }
         const RegexId child = DeriveNode(children_[node.a + i], byte, alike);
         if (node.kind == RegexKind::kOr && child == kNothing) continue;
         derived.push_back(child);
@@ -337,7 +352,7 @@ bool RegexArena::IsAnyCodePoint(RegexId id) const {
 }
 
 uint32_t RegexArena::MaxLength(RegexId id, int& visits) const {
-  if (++visits > kMaxVisits) return kNoLength;
+  if (++visits > kMaxLengthVisits) return kNoLength;
   const RegexNode& node = nodes_[id];
   const auto add = [](uint32_t x, uint32_t y) { return x > kNoLength - y ? kNoLength : x + y; };
   switch (node.kind) {

@@ -7,11 +7,35 @@
 
 namespace tandem::gateway::constraint {
 
+namespace {
+
+// Bytes that begin code points of `code_points` alone.
+ByteSet WholeFirstBytes(const CodePointSet& code_points) {
+  ByteSet whole;
+  const auto add = [&](uint32_t byte, uint32_t first, uint32_t last) {
+    const CodePointSet missing = CodePointSet{{first, last}}.Minus(code_points);
+    if (missing.Minus(CodePointSet{{0xD800, 0xDFFF}}).empty())
+      whole.Add(static_cast<uint8_t>(byte));
+  };
+  for (uint32_t b = 0; b < 0x80; ++b) add(b, b, b);
+  for (uint32_t b = 0xC2; b < 0xE0; ++b) add(b, (b - 0xC0) << 6, ((b - 0xC0) << 6) + 0x3F);
+  for (uint32_t b = 0xE0; b < 0xF0; ++b) {
+    add(b, std::max(0x800u, (b - 0xE0) << 12), ((b - 0xE0) << 12) + 0xFFF);
+  }
+  for (uint32_t b = 0xF0; b < 0xF5; ++b) {
+    add(b, std::max(0x10000u, (b - 0xF0) << 18),
+        std::min(kMaxCodePoint, ((b - 0xF0) << 18) + 0x3FFFF));
+  }
+  return whole;
+}
+
+}  // namespace
+
 // Walks the trie along repeats of the class.
 class ClassTokens::Walk {
  public:
-  Walk(const std::vector<Row>& rows, const TokenTrie& trie, TokensBelow& out)
-      : rows_(rows), trie_(trie), out_(out) {}
+  Walk(const ClassTokens& tokens, const TokenTrie& trie, TokensBelow& out)
+      : class_(tokens), rows_(tokens.rows_), trie_(trie), out_(out) {}
 
   void Run(uint32_t node, uint32_t depth) {
     Visit(node, 0, 0, depth, 0, 0);
@@ -65,12 +89,30 @@ class ClassTokens::Walk {
         continue;
       }
       trie_.ForEachToken(child, [&](uint32_t token) { counted_.push_back({count + 1, token}); });
-      if (child.num_children > 0) {
+      const Subtree* const subtree = next == 0 ? trie_.subtree(child) : nullptr;
+      if (subtree != nullptr && class_.Takes(*subtree)) {
+        TakeAll(*subtree, count + 1, depth + 1);
+      } else if (child.num_children > 0) {
         Visit(child_id, next, count + (next == 0 ? 1 : 0), depth + 1, begun, begun_depth);
       }
     }
   }
 
+  // All tokens below `node`, to which `count` code points lead.
+  void TakeAll(const Subtree& subtree, uint32_t count, uint32_t depth) {
+    const auto tokens = trie_.Tokens(subtree);
+    const auto lengths = trie_.Lengths(subtree);
+    if (tokens.empty()) return;
+    uint32_t before = 0;
+    for (const char byte : trie_.bytes(tokens[0]).substr(0, depth)) {
+      before += (byte & 0xC0) != 0x80 ? 1 : 0;
+    }
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      counted_.push_back({count + lengths[i] - before, tokens[i]});
+    }
+  }
+
+  const ClassTokens& class_;
   const std::vector<Row>& rows_;
   const TokenTrie& trie_;
   TokensBelow& out_;
@@ -96,6 +138,7 @@ ClassTokens::ClassTokens(const CodePointSet& code_points) : code_points_(code_po
   for (unsigned byte = 0; byte < 256; ++byte) {
     if (rows_[0][byte] != kDead) first_bytes_.Add(static_cast<uint8_t>(byte));
   }
+  whole_first_bytes_ = WholeFirstBytes(code_points_);
   is_whole_utf8_ = CodePointSet{{0x80, kMaxCodePoint}}.Minus(code_points_).empty();
 }
 
@@ -106,9 +149,14 @@ const TokensBelow& ClassTokens::Below(const TokenTrie& trie, uint32_t node, uint
     if (known != below_.end()) return *known->second;
   }
   std::unique_ptr<TokensBelow> made(new TokensBelow(trie.mask_words()));
-  Walk(rows_, trie, *made).Run(node, depth);
+  Walk(*this, trie, *made).Run(node, depth);
   MutexLock lock(mutex_);
   return *below_.try_emplace(node, std::move(made)).first->second;
+}
+
+bool ClassTokens::Takes(const Subtree& subtree) const {
+  return (subtree.first_bytes() & ~whole_first_bytes_).empty() &&
+         (subtree.is_ascii() || subtree.code_points);
 }
 
 size_t ClassTokens::memory_bytes() const {

@@ -21,6 +21,7 @@
 namespace tandem::gateway::constraint {
 
 class TokenTrie;
+struct Subtree;
 using TokenMask = std::vector<uint32_t>;  // [TokenTrie::mask_words()]
 
 // The tokens below one node of the trie whose further text is of the class.  Immutable but for the
@@ -75,6 +76,9 @@ class ClassTokens {
   const CodePointSet& code_points() const { return code_points_; }
   // Whether every code point with two bytes or more is in the class.
   bool is_whole_utf8() const { return is_whole_utf8_; }
+  // Whether the tokens below a node consist of the class's code points, from the node on.
+  // May say no where they do.
+  bool Takes(const Subtree& subtree) const;
   // The class's automaton: row 0 is before a code point.
   static constexpr uint16_t kDead = UINT16_MAX;
   uint16_t Next(uint16_t row, uint8_t byte) const { return rows_[row][byte]; }
@@ -87,6 +91,7 @@ class ClassTokens {
 
   const CodePointSet code_points_;
   ByteSet first_bytes_;
+  ByteSet whole_first_bytes_;  // all of whose code points are in the class
   bool is_whole_utf8_ = false;
   std::vector<Row> rows_;
 

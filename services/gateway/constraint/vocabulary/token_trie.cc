@@ -1,6 +1,7 @@
 #include "services/gateway/constraint/vocabulary/token_trie.h"
 
 #include <algorithm>
+#include <bit>
 #include <numeric>
 #include <utility>
 
@@ -11,6 +12,13 @@ namespace {
 
 constexpr size_t kMaxTokenBytes = 1024;
 constexpr size_t kMaxClassBytes = size_t{64} << 20;
+constexpr uint32_t kMinSubtreeNodes = 8;
+
+// Those that begin in it, where it is UTF-8.
+uint16_t CountCodePoints(std::string_view bytes) {
+  return static_cast<uint16_t>(
+      std::ranges::count_if(bytes, [](char byte) { return (byte & 0xC0) != 0x80; }));
+}
 
 }  // namespace
 
@@ -45,7 +53,10 @@ absl::StatusOr<std::shared_ptr<const TokenTrie>> TokenTrie::Create(
   trie->end_tokens_ = std::move(end_tokens);
   trie->nodes_.emplace_back();
   trie->Build(0, order, 0);
-  trie->CountNodesBelow();
+  trie->in_order_.reserve(order.size());
+  trie->lengths_.reserve(order.size());
+  trie->DescribeSubtrees(0, 0);
+  trie->subtrees_.shrink_to_fit();
   trie->nodes_.shrink_to_fit();
   return trie;
 }
@@ -62,7 +73,7 @@ void TokenTrie::Build(uint32_t node, std::span<const uint32_t> tokens, size_t de
   }
   const auto first_child = static_cast<uint32_t>(nodes_.size());
   nodes_[node].first_child = first_child;
-  nodes_[node].num_children = static_cast<uint16_t>(groups.size());
+  nodes_[node].num_children = static_cast<uint16_t>(groups.size()) & 0x1FF;
   nodes_.resize(nodes_.size() + groups.size());
   for (size_t i = 0; i < groups.size(); ++i) {
     std::span<const uint32_t> group = groups[i];
@@ -81,15 +92,39 @@ void TokenTrie::Build(uint32_t node, std::span<const uint32_t> tokens, size_t de
   }
 }
 
-// Children come after their parents.
-void TokenTrie::CountNodesBelow() {
-  for (size_t i = nodes_.size(); i-- > 0;) {
-    TrieNode& node = nodes_[i];
-    node.num_below = node.num_children;
-    for (uint32_t c = 0; c < node.num_children; ++c) {
-      node.num_below += nodes_[node.first_child + c].num_below;
-    }
+// `row` of utf8_ is where `node` stands.
+Subtree TokenTrie::DescribeSubtrees(uint32_t node_id, uint16_t row) {
+  Subtree all;
+  ForEachToken(nodes_[node_id], [this](uint32_t token) {
+    in_order_.push_back(token);
+    lengths_.push_back(CountCodePoints(bytes(token)));
+  });
+  all.first_token = static_cast<uint32_t>(in_order_.size());
+  // What begins within a code point is not looked at.
+  all.code_points = row != ClassTokens::kDead;
+  for (uint32_t i = 0; i < nodes_[node_id].num_children; ++i) {
+    const uint32_t child_id = nodes_[node_id].first_child + i;
+    const uint8_t byte = nodes_[child_id].byte;
+    const Subtree child =
+        DescribeSubtrees(child_id, row == ClassTokens::kDead ? row : utf8_.Next(row, byte));
+    all.num_nodes += child.num_nodes + 1;
+    all.bytes = all.bytes | child.bytes;
+    all.bytes.Add(byte);
+    ++byte_counts_[byte];
+    const bool begins = (byte & 0xC0) != 0x80;  // a code point
+    all.height = std::max(all.height, static_cast<uint16_t>(child.height + (begins ? 1 : 0)));
+    all.code_points = all.code_points && child.code_points;
   }
+  all.num_tokens = static_cast<uint32_t>(in_order_.size()) - all.first_token;
+  TrieNode& node = nodes_[node_id];
+  node.height = std::min(all.height, TrieNode::kHighest) & TrieNode::kHighest;
+  node.digits_below = static_cast<uint8_t>(std::bit_width(all.num_nodes));
+  if (all.num_nodes >= kMinSubtreeNodes) {
+    node.subtree = static_cast<uint32_t>(subtrees_.size());
+    subtrees_.push_back(all);
+    subtrees_.back().code_points = all.code_points && row == 0;
+  }
+  return all;
 }
 
 bool TokenTrie::IsEndToken(uint32_t token) const {
@@ -130,7 +165,9 @@ std::shared_ptr<const ClassTokens> TokenTrie::TokensOfClass(const CodePointSet& 
 
 size_t TokenTrie::memory_bytes() const {
   size_t bytes = pool_.capacity() + offsets_.capacity() * sizeof(uint32_t) +
-                 next_same_.capacity() * sizeof(uint32_t) + nodes_.capacity() * sizeof(TrieNode);
+                 next_same_.capacity() * sizeof(uint32_t) + nodes_.capacity() * sizeof(TrieNode) +
+                 subtrees_.capacity() * sizeof(Subtree) + in_order_.capacity() * sizeof(uint32_t) +
+                 lengths_.capacity() * sizeof(uint16_t) + utf8_.memory_bytes();
   MutexLock lock(mutex_);
   for (const auto& tokens : classes_) bytes += tokens->memory_bytes();
   return bytes;

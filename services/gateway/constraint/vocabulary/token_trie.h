@@ -4,6 +4,7 @@
 // depth-first walk, so that a walk reads memory forwards.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -21,14 +22,34 @@
 namespace tandem::gateway::constraint {
 
 inline constexpr uint32_t kNoToken = UINT32_MAX;
+inline constexpr uint32_t kNoSubtree = UINT32_MAX;
 
+// Small: walks are bound by memory.
 struct TrieNode {
   uint32_t first_child = 0;
   uint32_t token = kNoToken;  // a token that ends here
-  uint16_t num_children = 0;
+  uint32_t subtree = kNoSubtree;
+  uint16_t num_children : 9 = 0;
+  uint16_t more_tokens : 1 = 0;  // others have the same bytes
+  uint16_t height : 6 = 0;       // Subtree::height, or kHighest where it is more
   uint8_t byte = 0;
-  bool more_tokens = false;  // others have the same bytes
-  uint32_t num_below = 0;    // nodes below it
+  uint8_t digits_below = 0;  // binary digits of the number of nodes below
+  static constexpr uint16_t kHighest = 63;
+};
+
+// The tokens below a node, where there are many: taken or left as one where all that counts is
+// which bytes they have.
+struct Subtree {
+  ByteSet bytes;  // that occur from the node on
+  uint32_t first_token = 0;
+  uint32_t num_tokens = 0;
+  uint32_t num_nodes = 0;
+  uint16_t height = 0;      // the most code points of one
+  bool code_points = true;  // UTF-8, the last code point perhaps broken off
+
+  bool is_ascii() const { return (bytes.words[2] | bytes.words[3]) == 0; }
+  // Of UTF-8: those that are not within a code point.
+  ByteSet first_bytes() const { return {{bytes.words[0], bytes.words[1], 0, bytes.words[3]}}; }
 };
 
 // Immutable but for a cache; thread-safe.
@@ -59,6 +80,21 @@ class TokenTrie {
     if (!node.more_tokens) return;
     for (uint32_t t = next_same_[node.token]; t != kNoToken; t = next_same_[t]) visit(t);
   }
+  // Null where few nodes are below.
+  const Subtree* subtree(const TrieNode& node) const {
+    return node.subtree == kNoSubtree ? nullptr : &subtrees_[node.subtree];
+  }
+  std::span<const uint32_t> Tokens(const Subtree& subtree) const {
+    return std::span(in_order_).subspan(subtree.first_token, subtree.num_tokens);
+  }
+  // Code points of each of Tokens(subtree), counted from the token's first byte.
+  std::span<const uint16_t> Lengths(const Subtree& subtree) const {
+    return std::span(lengths_).subspan(subtree.first_token, subtree.num_tokens);
+  }
+  // How many nodes have the byte.
+  uint32_t byte_count(uint8_t byte) const { return byte_counts_[byte]; }
+  // Every code point.
+  const ClassTokens& utf8() const { return utf8_; }
   // A token that passes or ends at `node`.
   uint32_t TokenBelow(uint32_t node) const;
 
@@ -68,14 +104,19 @@ class TokenTrie {
   size_t memory_bytes() const;
 
  private:
-  TokenTrie() = default;
+  TokenTrie() : utf8_(CodePointSet::All()) {}
   void Build(uint32_t node, std::span<const uint32_t> tokens, size_t depth);
-  void CountNodesBelow();
+  Subtree DescribeSubtrees(uint32_t node, uint16_t row);
 
   std::string pool_;
   std::vector<uint32_t> offsets_;    // [vocab_size + 1]
   std::vector<uint32_t> next_same_;  // [vocab_size]
   std::vector<TrieNode> nodes_;
+  std::vector<Subtree> subtrees_;
+  std::vector<uint32_t> in_order_;  // tokens, as a depth-first walk meets them
+  std::vector<uint16_t> lengths_;   // code points of each of in_order_
+  std::array<uint32_t, 256> byte_counts_ = {};
+  const ClassTokens utf8_;
   std::vector<uint32_t> end_tokens_;
   size_t max_token_bytes_ = 0;
 

@@ -36,6 +36,54 @@ TEST(TokenTrieTest, FindsEveryTokenByItsBytes) {
   EXPECT_EQ((*trie)->mask_words(), 1u);
 }
 
+// Against a look at every token below.
+TEST(TokenTrieTest, DescribesWhatIsBelowANode) {
+  const auto trie = SmallVocabulary();
+  const ClassTokens letters(CodePointSet{{'a', 'z'}, {0x80, 0x10FFFF}});
+  size_t described = 0;
+  std::vector<std::pair<uint32_t, std::string>> left = {{0, ""}};
+  while (!left.empty()) {
+    const auto [id, prefix] = left.back();
+    left.pop_back();
+    const TrieNode& node = trie->node(id);
+    for (uint32_t i = 0; i < node.num_children; ++i) {
+      const uint32_t child = node.first_child + i;
+      left.push_back({child, prefix + static_cast<char>(trie->node(child).byte)});
+    }
+    const Subtree* const subtree = trie->subtree(node);
+    if (subtree == nullptr) continue;
+    ++described;
+    std::set<uint32_t> expected;
+    ByteSet bytes;
+    uint32_t most = 0;
+    for (uint32_t token = 0; token < trie->vocab_size(); ++token) {
+      const std::string_view all = trie->bytes(token);
+      if (trie->IsEndToken(token) || all.size() <= prefix.size()) continue;
+      if (all.substr(0, prefix.size()) != prefix) continue;
+      expected.insert(token);
+      uint32_t begun = 0;
+      uint16_t row = 0;
+      bool of_letters = true;
+      for (const char c : all.substr(prefix.size())) {
+        bytes.Add(static_cast<uint8_t>(c));
+        begun += (c & 0xC0) != 0x80 ? 1 : 0;
+        row = row == ClassTokens::kDead ? row : letters.Next(row, static_cast<uint8_t>(c));
+        of_letters = of_letters && row != ClassTokens::kDead;
+      }
+      most = std::max(most, begun);
+      if (letters.Takes(*subtree)) {
+        EXPECT_TRUE(of_letters) << all;
+      }
+    }
+    const auto tokens = trie->Tokens(*subtree);
+    EXPECT_EQ(std::set<uint32_t>(tokens.begin(), tokens.end()), expected) << prefix;
+    EXPECT_EQ(subtree->bytes, bytes) << prefix;
+    EXPECT_EQ(subtree->height, most) << prefix;
+    EXPECT_EQ(node.height, std::min<uint32_t>(most, TrieNode::kHighest)) << prefix;
+  }
+  EXPECT_GT(described, 5u);
+}
+
 TEST(TokenTrieTest, RefusesWhatIsNoVocabulary) {
   EXPECT_EQ(TokenTrie::Create({"a"}, {1}).status().message(),
             "end token 1: the vocabulary has 1 tokens");
