@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <iterator>
 #include <tuple>
 #include <utility>
 
@@ -27,6 +28,7 @@ constexpr uint64_t kMaxSearch = 8'000;        // at a node of the trie
 constexpr uint64_t kMaxSearchInAll = 16'000;  // for one state's tokens
 constexpr uint64_t kPlaceWork = 4;
 constexpr size_t kMaxAvoided = 12;
+constexpr size_t kMaxJoint = 8;
 // Tokens that are looked at one by one where a region does not say whether they fit.
 constexpr size_t kMaxSteppedTokens = 16'384;
 
@@ -158,6 +160,10 @@ bool RegexWalker::EndsTerminal(RegexId state) const {
 //   - every token of up to `max` of the class's code points is allowed, and
 //   - every other allowed token leaves the class by a byte of what comes after.
 RegexWalker::Region RegexWalker::FindRegion(RegexId state) {
+  if (arena_.node(state).kind == RegexKind::kOr) {
+    const Region joint = FindJointRegion(state);
+    if (joint.tokens != nullptr) return joint;
+  }
   const Region region = FindRepeatRegion(state);
   if (region.tokens != nullptr && !BeginsWithLargerClass(state, *region.tokens)) return region;
   Region larger = FindBoundedRegion(state);
@@ -174,6 +180,12 @@ bool RegexWalker::BeginsWithLargerClass(RegexId state, const ClassTokens& tokens
   });
 }
 
+bool RegexWalker::BeginsWithin(RegexId id, const ClassTokens& tokens) {
+  return std::ranges::any_of(TransitionsOf(id), [&](const Transition& transition) {
+    return transition.next != kNothing && !(transition.bytes & tokens.first_bytes()).empty();
+  });
+}
+
 RegexWalker::Region RegexWalker::FindRepeatRegion(RegexId state) {
   Region region;
   const RegexNode& node = arena_.node(state);
@@ -181,7 +193,7 @@ RegexWalker::Region RegexWalker::FindRepeatRegion(RegexId state) {
   const RegexNode& head = arena_.node(node.a);
   RepeatedClass found;
   // Of the repeat and what follows it up to node.b; of it so much that what follows has room.
-  uint32_t longest = kUnlimited, sure = kUnlimited;
+  uint32_t longest = kUnlimited, sure = kUnlimited, length = kUnlimited;
   bool bounded = false;
   if (head.kind == RegexKind::kAnd) {
     // A repeat but for some short texts: every longer text is allowed, so every beginning of one.
@@ -196,7 +208,7 @@ RegexWalker::Region RegexWalker::FindRepeatRegion(RegexId state) {
       } else if (part.kind == RegexKind::kRepeat && arena_.IsAnyCodePoint(part.a) && head.b > 1 &&
                  !bounded) {
         bounded = true;
-        longest = part.c;
+        longest = length = part.c;
         // The pattern can grow to the shortest length that is asked for; see below.
         if (part.b > part.c) return region;
         any_pattern = part.b > 0;
@@ -246,12 +258,81 @@ RegexWalker::Region RegexWalker::FindRepeatRegion(RegexId state) {
   // Where what follows may read the class's code points too, it may take those beyond the limit.
   sure = std::min(sure, longest);
   region.only_if_beyond_tokens = overlaps && (found.max != kUnlimited || sure < longest);
+  region.longest = overlaps ? sure : longest;
+  if (overlaps && length != kUnlimited && !BeginsWithin(node.b, *tokens)) {
+    // But not beyond the length.
+    region.only_if_beyond_tokens = false;
+    region.longest = length;
+  }
   region.exits = after;
   if (regex_class.spelling != Spelling::kPlain) region.exits.Add('\\');
   region.tokens = tokens;
   region.max = sure;
-  region.longest = overlaps ? sure : longest;
   return region;
+}
+
+bool RegexWalker::EndsOutside(RegexId id, const ClassTokens& tokens) const {
+  for (;; id = arena_.node(id).b) {
+    const RegexNode& node = arena_.node(id);
+    if (node.kind == RegexKind::kOr) {
+      return std::ranges::all_of(arena_.children(node),
+                                 [&](RegexId child) { return EndsOutside(child, tokens); });
+    }
+    const bool chain = node.kind == RegexKind::kConcat;
+    const RegexNode& head = chain ? arena_.node(node.a) : node;
+    if (head.kind == RegexKind::kLiteral &&
+        std::ranges::any_of(arena_.literal(head), [&](char byte) {
+          return static_cast<uint8_t>(byte) < 0x80 &&
+                 !tokens.first_bytes().Contains(static_cast<uint8_t>(byte));
+        })) {
+      return true;
+    }
+    if (!chain) return false;
+  }
+}
+
+RegexWalker::Region RegexWalker::FindJointRegion(RegexId state) {
+  std::vector<std::vector<RegexId>> all;  // what each alternative asks for
+  RegexId tail = kNothing;
+  for (const RegexId child : arena_.children(arena_.node(state))) {
+    const RegexNode& node = arena_.node(child);
+    if (node.kind != RegexKind::kConcat || arena_.node(node.a).kind != RegexKind::kAnd) continue;
+    const auto parts = arena_.children(arena_.node(node.a));
+    all.emplace_back(parts.begin(), parts.end());
+    tail = node.b;
+  }
+  if (all.size() < 2 || all.size() > kMaxJoint) return {};
+  const auto exclude = [this](RegexId a, RegexId b) {
+    const RegexNode& x = arena_.node(a);
+    return x.kind == RegexKind::kNot && x.a == b;
+  };
+  bool joined = false;
+  for (size_t i = 0; i < all.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) {
+      std::vector<RegexId> both, a, b;
+      std::ranges::set_intersection(all[i], all[j], std::back_inserter(both));
+      std::ranges::set_difference(all[i], both, std::back_inserter(a));
+      std::ranges::set_difference(all[j], both, std::back_inserter(b));
+      if (a.size() != 1 || b.size() != 1) continue;
+      if (!exclude(a[0], b[0]) && !exclude(b[0], a[0])) continue;
+      all[j] = std::move(both);
+      all.erase(all.begin() + static_cast<std::ptrdiff_t>(i));
+      joined = true;
+      i = 0;  // the loop begins again
+      break;
+    }
+  }
+  if (!joined) return {};
+  for (std::vector<RegexId>& parts : all) {
+    Region region = FindRepeatRegion(arena_.Concat(arena_.And(std::move(parts)), tail));
+    if (region.tokens == nullptr || region.max != kUnlimited) continue;
+    if (!EndsOutside(state, *region.tokens)) continue;
+    const ByteSet inside =
+        region.tokens->is_whole_utf8() ? ByteSet::All() : ByteSet::Range(0, 0x7F);
+    region.exits = ~(region.tokens->first_bytes() & inside);
+    return region;
+  }
+  return {};
 }
 
 // A pattern and a length: as the pattern alone where it is closed, but for long texts.
@@ -287,11 +368,10 @@ RegexWalker::Region RegexWalker::FindBoundedRegion(RegexId state) {
     closed_[pattern] = region;
   }
   if (region.tokens == nullptr || region.needed >= longest) return {};
+  // Tokens of the class alone must not reach what follows.
+  if (BeginsWithin(tail, *region.tokens)) return {};
   for (const auto& [bytes, next] : TransitionsOf(tail)) {
-    if (next == kNothing) continue;
-    // Tokens of the class alone must not reach what follows.
-    if (!(bytes & region.tokens->first_bytes()).empty()) return {};
-    region.exits = region.exits | bytes;
+    if (next != kNothing) region.exits = region.exits | bytes;
   }
   region.max = longest - region.needed;
   region.longest = longest;

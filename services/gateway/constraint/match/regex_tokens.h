@@ -110,6 +110,8 @@ class RegexWalker {
   Region FindRegion(RegexId state);
   // The spaces before a word are a region that says little.
   bool BeginsWithLargerClass(RegexId state, const ClassTokens& tokens) const;
+  // Whether a text of `id` may begin with a byte that begins the class's texts.
+  bool BeginsWithin(RegexId id, const ClassTokens& tokens);
   Region FindRepeatRegion(RegexId state);
   bool EndsTerminal(RegexId state) const;
   // A class all of whose texts lead to live states.  `any`: the class of all code points, for a text
@@ -122,6 +124,10 @@ class RegexWalker {
   // Takes from a class that is not closed the rarest byte of each way out, until none is left.
   Region FindAvoidingRegion(RegexId state);
   Region FindBoundedRegion(RegexId state);
+  // Of alternatives that exclude each other: (A and B) or (A and not B) goes on as A does.
+  Region FindJointRegion(RegexId state);
+  // Whether each text of `id` that ends a terminal has a byte that the class's texts do not have.
+  bool EndsOutside(RegexId id, const ClassTokens& tokens) const;
   const std::vector<Transition>& TransitionsOf(RegexId state);
   // A repeat of a class and what follows it, within FindRegion.
   struct RepeatedClass {

@@ -201,7 +201,8 @@ uint32_t RegexArena::LeastToGo(RegexId id) const {
 }
 
 // Goes on where the least is left to go, and there from the last one found, so that a long text
-// that leads out is found quickly.  A state is left for the first next one that is nearer.
+// that leads out is found quickly.  A state is left for the first next one that is nearer, or has
+// nothing known to go.
 bool RegexArena::ExploreIsLive(RegexId id, size_t max_states) {
   struct Reached {
     RegexId state;
@@ -231,7 +232,7 @@ bool RegexArena::ExploreIsLive(RegexId id, size_t max_states) {
       if (!seen.insert(next).second) continue;
       if (seen.size() > max_states) return true;
       const int64_t next_to_go = -int64_t{LeastToGo(next)};
-      const bool nearer = next_to_go > to_go;
+      const bool nearer = next_to_go > to_go || next_to_go == 0;
       if (nearer) open.push({to_go, at});
       open.push({next_to_go, static_cast<uint32_t>(reached.size())});
       reached.push_back({next, at, ByteSet::All()});
