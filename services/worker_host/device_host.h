@@ -158,7 +158,8 @@ class DeviceHost {
   // The call that gets the next turn: the oldest without a result, of the plan that has waited
   // longest.  Null: no plan needs one.
   Call* NextCall();
-  // Waits for a call's segment.  If it still awaits masks it has failed.  REQUIRES that no older call of its plan is without a result.
+  // Waits for a call's segment.  If it still awaits masks it has failed.  REQUIRES that no older call
+  // of its plan is without a result.
   void End(Call& call);
   // Waits for all segments, in the order of their calls.
   void SettleAll();

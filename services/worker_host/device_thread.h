@@ -47,7 +47,8 @@ class DeviceTask : private DeviceEvent {
 // The thread waits on a gRPC completion queue and polls the queue's connections itself.  So a segment
 // call goes from the socket to the device and back on one thread.  Other tasks come through the same
 // queue.  While calls run it waits for the device; if several plans share that, it looks at the queue
-// between two submissions.  A task waits, for a while, for a call that awaits its masks.  After `idle_interval` without a call the thread checks the device's health.
+// between two submissions.  A task waits, for a while, for a call that awaits its masks.  After
+// `idle_interval` without a call the thread checks the device's health.
 class DeviceThread {
  public:
   // `host`: Borrowed; must outlive this.  The thread begins with Start.

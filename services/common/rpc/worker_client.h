@@ -53,7 +53,8 @@ class HopStatistics {
   std::atomic<uint32_t> hop_ns_[kWindow] = {};
 };
 
-// Open, Submit, Flush, MasksReady, Wait and Close belong to one engine thread; everything else is thread-safe.
+// Open, Submit, Flush, MasksReady, Wait and Close belong to one engine thread; everything else is
+// thread-safe.
 // All calls block, at most for their timeout.
 class WorkerClient {
  public:

@@ -214,7 +214,8 @@ class Scheduler {
   // that the step under way has of it, if any, is void.
   void TakeBack(uint64_t id);
 
-  // Adds tokens that follow without a step, after Append.  REQUIRES a constrained sequence, and fewer tokens than max_sequence_len() and max_answer allow.
+  // Adds tokens that follow without a step, after Append.  REQUIRES a constrained sequence, and fewer
+  // tokens than max_sequence_len() and max_answer allow.
   void AppendForced(uint64_t id, std::span<const uint32_t> tokens);
 
   // Where guesses could go in the next step.

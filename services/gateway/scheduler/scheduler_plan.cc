@@ -154,8 +154,8 @@ void Scheduler::Issue(uint64_t step_id, bool feeds) {
   }
 }
 
-// Those that are fed go on in every step.  Ends of prompts have masks too, but do not count: where each step had some, the others would wait for
-// ever.
+// Those that are fed go on in every step.  Ends of prompts have masks too, but do not count: where
+// each step had some, the others would wait for ever.
 bool Scheduler::HoldsConstrained(const StepRules& rules) const {
   if (!rules.feeds || under_way_.empty()) return false;
   if (under_way_.front()->batch.header.num_masks == 0) return false;
