@@ -85,8 +85,8 @@ BUGS = [
     (
         "the row after a rejected guess counts",
         "services/gateway/scheduler/scheduler_outcome.cc",
-        "  sequence->void_step = sequence->last_served;\n  sequence->void_position = position;",
-        "  sequence->void_position = position;",
+        "  sequence.void_step = sequence.last_served;\n  sequence.void_position = position;",
+        "  sequence.void_position = position;",
     ),
     (
         "answers of steps that are under way at once are mixed up",
