@@ -89,6 +89,8 @@ absl::Status CheckHttpFlags(const HttpFlags& flags);
 // Whether the gateway may speak to these workers.  INVALID_ARGUMENT names the one that it may not.
 absl::Status CheckWorkers(const GatewayFlags& flags, const ReplicaWorkers& workers);
 // After parsing.  INVALID_ARGUMENT names the flag.
+// A part of FinishGatewayFlags: workers and replicas, and which layers go where.
+absl::Status FinishWorkerFlags(GatewayFlags& flags);
 absl::Status FinishGatewayFlags(GatewayFlags& flags);
 
 }  // namespace tandem::gateway

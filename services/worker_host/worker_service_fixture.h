@@ -63,19 +63,10 @@ class WorkerServiceTest : public ::testing::Test {
     testing::StepBuilder builder(limits_);
     builder.Begin();
     builder.AddRows(builder.AddSequence(), std::vector<uint32_t>(num_rows, 7));
-    StepBatch batch = builder.batch();
-    batch.header.step_id = ++step_id_;
-    tandem::WriteStep(batch, exchange_->Area(lane, exchange_->layout.step));
-    return step_id_;
+    return Write(builder.batch(), lane);
   }
-
-  // A row whose output has mask 0.
-  uint64_t WriteMaskedStep(uint32_t lane) {
-    testing::StepBuilder builder(limits_);
-    builder.Begin();
-    builder.AddOutput(builder.AddRows(builder.AddSequence(), {7}));
-    builder.MaskOutput();
-    StepBatch batch = builder.batch();
+  // Numbers the step and writes it.
+  uint64_t Write(StepBatch batch, uint32_t lane) {
     batch.header.step_id = ++step_id_;
     tandem::WriteStep(batch, exchange_->Area(lane, exchange_->layout.step));
     return step_id_;

@@ -177,24 +177,12 @@ void Engine::Accept(SubmittedRequest submitted) {
   // Its first tokens may be forced: they come with the prompt.
   if (run->constrained()) {
     PostWork(id, *run);
-    Keep(id, std::move(run));
+    runs_.emplace(id, std::move(run));
     return;
   }
   const absl::Status status = scheduler_->Add(run->MakeSequenceSpec(id));
-  Keep(id, std::move(run));
-  if (!status.ok()) End(id, status);
-}
-
-void Engine::Keep(uint64_t id, std::unique_ptr<RequestRun> run) {
-  num_constrained_ += run->constrained() ? 1 : 0;
   runs_.emplace(id, std::move(run));
-}
-
-std::unique_ptr<RequestRun> Engine::Remove(Runs::iterator found) {
-  std::unique_ptr<RequestRun> run = std::move(found->second);
-  num_constrained_ -= run->constrained() ? 1 : 0;
-  runs_.erase(found);
-  return run;
+  if (!status.ok()) End(id, status);
 }
 
 void Engine::Sweep(absl::Time now) {
@@ -237,7 +225,7 @@ void Engine::End(uint64_t id, absl::Status status, v1::FinishReason reason) {
   }
   StreamEnd end{std::move(status), reason, run.MakeUsage(now), run.TakeEmbedding()};
   end.usage.set_replica(options_.replica);
-  Remove(found);
+  runs_.erase(found);
   // What the reader can ask about must be true by the time it learns of the end, and it may be
   // looking already, for the tokens before.
   Publish();

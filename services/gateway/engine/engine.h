@@ -216,8 +216,6 @@ class Engine final : public RequestSink {
   void RunOnce();
   void TakeRequests();
   void Accept(SubmittedRequest submitted);
-  void Keep(uint64_t id, std::unique_ptr<RequestRun> run);
-  std::unique_ptr<RequestRun> Remove(Runs::iterator found);
   // Requests of other engines, and those that go to them while workers are lost (engine_moves.cc).
   void Continue(std::unique_ptr<MovedRequest> moved);
   void OfferRuns();
@@ -367,7 +365,6 @@ class Engine final : public RequestSink {
   Snapshot published_ ABSL_GUARDED_BY(mutex_);
 
   LateMasks late_masks_;
-  uint32_t num_constrained_ = 0;  // of runs_
   const ForcedEncoder constraint_encoder_;
   ConstraintPool constraint_pool_;
   const std::shared_ptr<StreamNotifier> notifier_;

@@ -17,10 +17,10 @@ constexpr absl::Duration kIdleWait = absl::Milliseconds(20);
 }  // namespace
 
 LateMask Engine::MayBeLate() const {
-  if (num_constrained_ == 0 || !executor_->takes_late_masks()) return nullptr;
+  if (!executor_->takes_late_masks()) return nullptr;
   // Steps of other answers are queued in any case: without late masks the constrained ones would have
   // rows in every second one.
-  if (num_constrained_ == runs_.size() && !late_masks_.Pay()) return nullptr;
+  if (!late_masks_.Pay() && !scheduler_->RunsUnconstrained()) return nullptr;
   return [this](uint64_t id) {
     const RequestRun& run = *runs_.at(id);
     return !run.has_work && IsQuick(run);

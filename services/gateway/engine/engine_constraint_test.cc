@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_format.h"
 #include "services/gateway/engine/testing/constrained_answers.h"
 
 namespace tandem::gateway {
@@ -21,38 +22,59 @@ using testing::StepsOf;
 using testing::StreamReader;
 using testing::ToyLimits;
 
-TEST(EngineConstraintTest, EveryAnswerIsTheOneWithoutAnEngine) { ExpectAnswersFit({}, {}); }
+// Answers of an executor that takes masks before a step begins, or while it runs; with guesses of the
+// device that are wrong, one in so many.
+struct Masks {
+  bool late = false;
+  uint32_t wrong_guess_in = 0;  // 0: none
+};
+class ConstrainedAnswersTest : public ::testing::TestWithParam<Masks> {
+ protected:
+  ConstrainedAnswersTest() {
+    fake_.takes_late_masks = GetParam().late;
+    fake_.wrong_guess_in = GetParam().wrong_guess_in;
+    options_.min_recovery_pause = absl::Milliseconds(1);
+  }
+  // What the engine's thread does at once; beyond it other threads do: none, all, and some.
+  static constexpr uint64_t kQuick[] = {UINT64_MAX, 300, 1, 0};
 
-TEST(EngineConstraintTest, AnswersAreTheSameWithMasksFromOtherThreads) {
-  EngineOptions options;
-  options.quick_constraint_work = 0;
-  ExpectAnswersFit({}, options);
-}
+  FakeExecutorOptions fake_;
+  EngineOptions options_;
+};
 
-TEST(EngineConstraintTest, AnswersAreTheSameThroughLostWorkers) {
-  for (const uint64_t quick : {UINT64_MAX, uint64_t{1}, uint64_t{0}}) {
-    FakeExecutorOptions fake;
-    fake.on_step = [](const StepBatch& step) {
-      return step.header.step_id % 9 == 5 ? absl::UnavailableError("gpu0 is gone")
-                                          : absl::OkStatus();
-    };
-    EngineOptions options;
-    options.min_recovery_pause = absl::Milliseconds(1);
-    options.quick_constraint_work = quick;
-    ExpectAnswersFit(fake, options);
+TEST_P(ConstrainedAnswersTest, EveryOneIsTheOneWithoutAnEngine) {
+  for (const uint64_t quick : kQuick) {
+    options_.quick_constraint_work = quick;
+    ExpectAnswersFit(fake_, options_);
   }
 }
 
-TEST(EngineConstraintTest, AnswersAreTheSameWhenSequencesArePreempted) {
-  for (const uint64_t quick : {UINT64_MAX, uint64_t{1}, uint64_t{0}}) {
-    FakeExecutorOptions fake;
-    fake.limits.num_blocks[kGlobalGroup] = 34;
-    fake.limits.num_blocks[kWindowGroup] = 34;
-    EngineOptions options;
-    options.quick_constraint_work = quick;
-    EXPECT_GT(ExpectAnswersFit(fake, options).preemptions(), 0u);
+TEST_P(ConstrainedAnswersTest, AreTheSameThroughLostWorkers) {
+  fake_.on_step = [](const StepBatch& step) {
+    return step.header.step_id % 9 == 5 ? absl::UnavailableError("gpu0 is gone") : absl::OkStatus();
+  };
+  for (const uint64_t quick : kQuick) {
+    options_.quick_constraint_work = quick;
+    ExpectAnswersFit(fake_, options_);
   }
 }
+
+TEST_P(ConstrainedAnswersTest, AreTheSameWhenSequencesArePreempted) {
+  fake_.limits.num_blocks[kGlobalGroup] = fake_.limits.num_blocks[kWindowGroup] = 34;
+  for (const uint64_t quick : kQuick) {
+    options_.quick_constraint_work = quick;
+    EXPECT_GT(ExpectAnswersFit(fake_, options_).preemptions(), 0u);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Masks, ConstrainedAnswersTest,
+                         ::testing::Values(Masks{}, Masks{.late = true},
+                                           Masks{.late = true, .wrong_guess_in = 4},
+                                           Masks{.late = true, .wrong_guess_in = 1}),
+                         [](const auto& masks) {
+                           return absl::StrFormat("%sWrong%d", masks.param.late ? "Late" : "First",
+                                                  masks.param.wrong_guess_in);
+                         });
 
 TEST(EngineConstraintTest, OtherSequencesStillQueueTheirSteps) {
   auto engine = MakeEngine();

@@ -16,55 +16,18 @@ using testing::Constrained;
 using testing::ExpectAnswersFit;
 using testing::ExpectedConstrained;
 using testing::FakeExecutorOptions;
+using testing::GreedyRequest;
 using testing::MakeEngine;
 using testing::MixedRequests;
 using testing::StepsOf;
 using testing::StreamReader;
 using testing::ToyLimits;
 
-constexpr uint64_t kQuick[] = {UINT64_MAX, 300, 1, 0};
-
 FakeExecutorOptions Late(uint32_t wrong_guess_in = 0) {
   FakeExecutorOptions fake;
   fake.takes_late_masks = true;
   fake.wrong_guess_in = wrong_guess_in;
   return fake;
-}
-
-TEST(LateMaskTest, EveryAnswerIsTheOneWithoutAnEngine) {
-  for (const uint64_t quick : kQuick) {
-    for (const uint32_t wrong_guess_in : {0u, 3u, 1u}) {
-      SCOPED_TRACE(::testing::Message() << quick << ' ' << wrong_guess_in);
-      EngineOptions options;
-      options.quick_constraint_work = quick;
-      ExpectAnswersFit(Late(wrong_guess_in), options);
-    }
-  }
-}
-
-TEST(LateMaskTest, AnswersAreTheSameThroughLostWorkers) {
-  for (const uint64_t quick : kQuick) {
-    FakeExecutorOptions fake = Late(4);
-    fake.on_step = [](const StepBatch& step) {
-      return step.header.step_id % 9 == 5 ? absl::UnavailableError("gpu0 is gone")
-                                          : absl::OkStatus();
-    };
-    EngineOptions options;
-    options.min_recovery_pause = absl::Milliseconds(1);
-    options.quick_constraint_work = quick;
-    ExpectAnswersFit(fake, options);
-  }
-}
-
-TEST(LateMaskTest, AnswersAreTheSameWhenSequencesArePreempted) {
-  for (const uint64_t quick : kQuick) {
-    FakeExecutorOptions fake = Late(4);
-    fake.limits.num_blocks[kGlobalGroup] = 34;
-    fake.limits.num_blocks[kWindowGroup] = 34;
-    EngineOptions options;
-    options.quick_constraint_work = quick;
-    EXPECT_GT(ExpectAnswersFit(fake, options).preemptions(), 0u);
-  }
 }
 
 TEST(LateMaskTest, AnswersAreTheSameBesideGuesses) {
@@ -127,6 +90,33 @@ TEST(LateMaskTest, StepsOfFreeTextAreQueued) {
     EXPECT_LE(status.steps(), *without + 1);  // the last may be of no use
     EXPECT_GE(status.steps_queued() + 2, *without);
     EXPECT_EQ(status.wrong_guesses(), 0u);
+  }
+}
+
+// Beside a free answer a constrained one has a row in every step; without late masks in every second one.
+TEST(LateMaskTest, BesideAFreeAnswerEveryStepHasARow) {
+  for (const bool late : {false, true}) {
+    uint64_t first = 0, last = 0, num_masked = 0;  // steps with a mask
+    FakeExecutorOptions fake;
+    fake.takes_late_masks = late;
+    fake.on_step = [&](const StepBatch& step) {
+      if (step.header.num_masks == 0) return absl::OkStatus();
+      ++num_masked;
+      last = step.header.step_id;
+      if (first == 0) first = last;
+      return absl::OkStatus();
+    };
+    auto engine = MakeEngine(fake);
+    StreamReader free, bound;
+    ASSERT_TRUE(engine->Submit(GreedyRequest(1, 10, 240), free.stream()).ok());
+    const EngineRequest request = Constrained(2, 1.0f, Compile(SourceKind::kRegex, "[a-z ]{90}"));
+    ASSERT_TRUE(engine->Submit(request, bound.stream()).ok());
+    ASSERT_TRUE(bound.ReadToEnd().status.ok()) << bound.end->status;
+    EXPECT_EQ(bound.tokens(), ExpectedConstrained(request));
+    ASSERT_TRUE(free.ReadToEnd().status.ok()) << free.end->status;
+    ASSERT_GE(num_masked, bound.tokens().size());
+    const double steps_for_each = static_cast<double>(last - first + 1) / num_masked;
+    EXPECT_NEAR(steps_for_each, late ? 1.0 : 2.0, 0.1);
   }
 }
 

@@ -13,7 +13,7 @@ void Engine::Continue(std::unique_ptr<MovedRequest> moved) {
   const uint64_t id = moved->id;
   receiver_.Adopted(id);
   RequestRun& run = *moved->run;
-  Keep(id, std::move(moved->run));
+  runs_.emplace(id, std::move(moved->run));
   const absl::Status status = scheduler_->Adopt(run.MakeSequenceSpec(id), moved->progress);
   if (!status.ok()) return End(id, status);
   // Otherwise they begin with its first rows.
@@ -45,7 +45,8 @@ bool Engine::MoveAway(uint64_t id) {
   moved->hand_over = sender_.Find(id);
   const bool with_kv = moved->hand_over != nullptr;
   moved->progress = scheduler_->Take(id);
-  moved->run = Remove(found);
+  moved->run = std::move(found->second);
+  runs_.erase(found);
   if (speculator_ != nullptr) speculator_->End(id);
   const RequestSize size = admission_.Leaves(id);
   if (options_.neighbours->Take(moved)) {

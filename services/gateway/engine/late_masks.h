@@ -27,7 +27,8 @@ class LateMasks {
 
  private:
   static constexpr double kNewest = 1.0 / 32;
-  // Of results to the gateway and of the next step to the device.
+  // Of results to the gateway and of the next step to the device: 0.24 ms with one stream and 0.4 to
+  // 0.7 ms with 32 (H200, docs/constraints.md).
   static constexpr absl::Duration kHop = absl::Microseconds(300);
   double forcing_ = 1.0;  // share of tokens
   absl::Duration step_, masks_;

@@ -214,6 +214,9 @@ class Scheduler {
   // that the step under way has of it, if any, is void.
   void TakeBack(uint64_t id);
 
+  // Whether a sequence without a constraint runs: steps are queued then, whatever the others do.
+  bool RunsUnconstrained() const;
+
   // Adds tokens that follow without a step, after Append.  REQUIRES a constrained sequence, and fewer
   // tokens than max_sequence_len() and max_answer allow.
   void AppendForced(uint64_t id, std::span<const uint32_t> tokens);

@@ -108,6 +108,11 @@ bool Scheduler::TakeGuesses(const ScheduledStep& under_way, const StepRules& rul
   return true;
 }
 
+bool Scheduler::RunsUnconstrained() const {
+  return std::ranges::any_of(running_.sequences(),
+                             [](const Sequence* sequence) { return !sequence->constrained; });
+}
+
 bool Scheduler::AnotherFollows(const StepRules& rules) const {
   const auto holds_others = [&rules](const PlannedRows& planned) {
     const Sequence& sequence = *planned.sequence;
