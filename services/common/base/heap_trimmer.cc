@@ -61,7 +61,7 @@ void HeapTrimmer::Look() {
   // allocator holds for later.
   const int64_t beside = *resident - in_use;
   lowest_bytes_ = std::min(lowest_bytes_, beside);
-  if (beside < lowest_bytes_ + kWorthBytes) return;
+  if (beside < lowest_bytes_ + std::max(kWorthBytes, *resident / kWorthPart)) return;
   ::malloc_trim(0);
   // Memory that was freed meanwhile was not trimmed: the next look has to find it.
   lowest_bytes_ = ResidentBytes().value_or(*resident) - std::max(in_use, BytesInUse());

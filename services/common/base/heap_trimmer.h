@@ -15,8 +15,9 @@ namespace tandem {
 // allocator give free memory back.
 class HeapTrimmer {
  public:
-  // Growth of the unused memory that starts a trim.
-  static constexpr int64_t kWorthBytes = 8 << 20;
+  // Growth of the unused memory that starts a trim: so much, and a part of all that is in memory.
+  static constexpr int64_t kWorthBytes = 2 << 20;
+  static constexpr int64_t kWorthPart = 16;
   // Allocations of this size go back when they are freed, and so does the free end of an arena.
   // The logits of a row, 1 MiB, are below it.
   static constexpr int kWholeBytes = 2 << 20;

@@ -3,11 +3,11 @@
 #include <pthread.h>
 #include <sys/resource.h>
 
+#include <ctime>
 #include <functional>
 #include <string>
 
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
 #include "services/common/base/sanitized.h"
 #include "services/gateway/constraint/constraint.h"
 #include "services/gateway/constraint/constraint_source.h"
@@ -109,12 +109,12 @@ TEST(BombsTest, ReadingAndBuildingKeepTheirTimeAndMemory) {
        R"({"type": "string", "pattern": ")" + Repeated("\\\\pL\\\\PN", 50'000) + "\"}"},
   };
   for (const auto& [kind, text] : bombs) {
-    const absl::Time begin = absl::Now();
+    const std::clock_t begin = std::clock();
     const absl::Status status = Follow(kind, text, absl::Seconds(1));
     // Some are only long.
     EXPECT_TRUE(status.ok() || absl::IsResourceExhausted(status) || absl::IsInvalidArgument(status))
         << status;
-    EXPECT_LT(absl::Now() - begin, absl::Seconds(kSanitized ? 30 : 5)) << text.substr(0, 40);
+    EXPECT_LT(std::clock() - begin, (kSanitized ? 30 : 5) * CLOCKS_PER_SEC) << text.substr(0, 40);
   }
   rusage usage;
   ::getrusage(RUSAGE_SELF, &usage);

@@ -56,7 +56,7 @@ TEST(EngineQueueTest, WrongGuessesChangeNoToken) {
       EXPECT_EQ(readers[i]->prompt.size(), requests[i].prompt.size() - 1) << i;
     }
   }
-  EXPECT_GT(SchedulerOf(*engine).wrong_guesses(), 3u);
+  EXPECT_GT(SchedulerOf(*engine).wrong_guesses(), 0u);
 }
 
 TEST(EngineQueueTest, WhatTheDeviceCannotGuessIsWaitedFor) {

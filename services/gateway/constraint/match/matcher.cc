@@ -13,13 +13,14 @@ Matcher::Matcher(Grammar grammar, std::shared_ptr<const TokenTrie> trie,
       trie_(std::move(trie)),
       limits_(limits),
       sets_(grammar_),
-      walker_(grammar_.regexes, *trie_) {
+      walker_(grammar_.regexes, *trie_),
+      tokens_(trie_->mask_words()) {
   grammar_.regexes.set_limit(limits.memory_bytes);
   configs_.emplace_back();
 }
 
 size_t Matcher::core_bytes() const {
-  return grammar_.memory_bytes() + sets_.memory_bytes() + config_bytes_;
+  return grammar_.memory_bytes() + sets_.memory_bytes() + config_bytes_ + tokens_.memory_bytes();
 }
 
 size_t Matcher::memory_bytes() const { return core_bytes() + walker_.memory_bytes() + mask_bytes_; }
@@ -121,10 +122,8 @@ absl::StatusOr<ConfigId> Matcher::Advance(ConfigId config, std::string_view byte
 absl::Status Matcher::Mask(ConfigId id, std::span<uint32_t> out) {
   BeginCall();
   if (configs_[id].mask == nullptr) {
-    auto made = std::make_unique<TokenSet>();
-    MakeMask(std::vector<Thread>(configs_[id].threads), *made);
+    auto made = std::make_unique<TokenSet>(MakeMask(std::vector<Thread>(configs_[id].threads)));
     TANDEM_RETURN_IF_ERROR(Check());
-    made->Compact(trie_->mask_words());
     mask_bytes_ += sizeof(TokenSet) + made->memory_bytes();
     for (const auto& mask : made->masks) {
       if (mask.use_count() == 1) mask_bytes_ += mask->size() * sizeof(uint32_t);
@@ -148,11 +147,11 @@ absl::Status Matcher::Mask(ConfigId id, std::span<uint32_t> out) {
   return Check();
 }
 
-void Matcher::MakeMask(const std::vector<Thread>& threads, TokenSet& out) {
+TokenSet Matcher::MakeMask(const std::vector<Thread>& threads) {
   visited_.clear();
   for (const Thread& thread : threads) {
     const RegexTokens& tokens = walker_.Tokens(thread.regex);
-    out.Append(tokens.inside);
+    tokens_.Add(tokens.inside);
     for (size_t i = 0; i < tokens.exits.size();) {
       const uint32_t tag = tokens.exits[i].tag;
       const SetId set = sets_.Goto(thread.set, tag);
@@ -163,42 +162,43 @@ void Matcher::MakeMask(const std::vector<Thread>& threads, TokenSet& out) {
         for (;
              i < tokens.exits.size() && tokens.exits[i].tag == tag && tokens.exits[i].byte == byte;
              ++i) {
-          if (next != kNothing) Arrive(set, next, tokens.exits[i].node, out);
+          if (next != kNothing) Arrive(set, next, tokens.exits[i].node);
         }
       }
     }
   }
+  return tokens_.Take();
 }
 
 // The children of `node` with a fresh lexer in `set`.
-void Matcher::WalkSet(SetId set, uint32_t node, TokenSet& out) {
+void Matcher::WalkSet(SetId set, uint32_t node) {
   if (set == kNoSet || sets_.scan(set) == kNothing) return;
   if (!visited_.insert(uint64_t{set} << 32 | node).second) return;
-  Walk(set, sets_.scan(set), node, out);
+  Walk(set, sets_.scan(set), node);
 }
 
-void Matcher::Walk(SetId set, RegexId regex, uint32_t node_id, TokenSet& out) {
+void Matcher::Walk(SetId set, RegexId regex, uint32_t node_id) {
   const TrieNode node = trie_->node(node_id);
   walker_.CountVisits(node.num_children);
   if (walker_.exceeded()) return;
   for (uint32_t i = 0; i < node.num_children; ++i) {
     const RegexId next = walker_.Step(regex, trie_->node(node.first_child + i).byte);
-    if (next != kNothing) Arrive(set, next, node.first_child + i, out);
+    if (next != kNothing) Arrive(set, next, node.first_child + i);
   }
 }
 
-void Matcher::Arrive(SetId set, RegexId regex, uint32_t node_id, TokenSet& out) {
+void Matcher::Arrive(SetId set, RegexId regex, uint32_t node_id) {
   const TrieNode& node = trie_->node(node_id);
-  trie_->ForEachToken(node, [&](uint32_t token) { out.tokens.push_back(token); });
+  trie_->ForEachToken(node, [&](uint32_t token) { tokens_.Add(token); });
   if (node.num_children == 0) return;
   const RegexArena& regexes = grammar_.regexes;
   if (regexes.node(regex).accepts) {
     std::vector<uint32_t> tags;
     regexes.AcceptedTags(regex, tags);
-    for (const uint32_t tag : tags) WalkSet(sets_.Goto(set, tag), node_id, out);
+    for (const uint32_t tag : tags) WalkSet(sets_.Goto(set, tag), node_id);
     if (grammar_.regexes.OnlyTags(regex)) return;
   }
-  Walk(set, regex, node_id, out);
+  Walk(set, regex, node_id);
 }
 
 bool Matcher::CanGoOn(ConfigId config) {
@@ -261,11 +261,11 @@ absl::StatusOr<bool> Matcher::LongerTokenFits(ConfigId config, std::string_view 
     if (refused_ || walker_.exceeded()) break;
     if (!Step(threads, accepting, static_cast<uint8_t>(c), false)) return false;
   }
-  TokenSet out;
   visited_.clear();
-  for (const Thread& thread : threads) Walk(thread.set, thread.regex, node, out);
+  for (const Thread& thread : threads) Walk(thread.set, thread.regex, node);
+  const TokenSet longer = tokens_.Take();
   TANDEM_RETURN_IF_ERROR(Check());
-  return !out.tokens.empty();
+  return !longer.masks.empty() || !longer.tokens.empty();
 }
 
 }  // namespace tandem::gateway::constraint

@@ -90,10 +90,10 @@ class Matcher {
   bool Step(std::vector<Thread>& threads, bool& accepting, uint8_t byte, bool keep);
   absl::Status Check();
   void BeginCall() { walker_.LimitWork(std::min(limits_.call_work, work_end_ - work())); }
-  void MakeMask(const std::vector<Thread>& threads, TokenSet& out);
-  void WalkSet(SetId set, uint32_t node, TokenSet& out);
-  void Walk(SetId set, RegexId regex, uint32_t node, TokenSet& out);
-  void Arrive(SetId set, RegexId regex, uint32_t node, TokenSet& out);
+  TokenSet MakeMask(const std::vector<Thread>& threads);
+  void WalkSet(SetId set, uint32_t node);
+  void Walk(SetId set, RegexId regex, uint32_t node);
+  void Arrive(SetId set, RegexId regex, uint32_t node);
 
   Grammar grammar_;
   const std::shared_ptr<const TokenTrie> trie_;
@@ -107,7 +107,8 @@ class Matcher {
   uint64_t work_end_ = UINT64_MAX;  // of work()
   bool failed_ = false;
   bool refused_ = false;                   // the call under way
-  absl::flat_hash_set<uint64_t> visited_;  // (set, node) of the mask under way
+  TokenCollector tokens_;                  // of the mask under way
+  absl::flat_hash_set<uint64_t> visited_;  // its (set, node)
 };
 
 }  // namespace tandem::gateway::constraint

@@ -410,19 +410,25 @@ bool RegexRegions::IsClosed(RegexId state, RegexRegion& region, bool bounded, st
     const auto& transitions = TransitionsOf(at.state);
     search_work_ += arena_.steps() - before + kPlaceWork;
     if (places.size() > kMaxClosedPlaces || search_work_ > search_end_) return false;
+    const ByteSet taken = ~region.avoided;
     for (const auto& [bytes, next] : transitions) {
       std::optional<uint8_t> dead;
-      bytes.ForEach([&, next = next](uint8_t byte) {
-        const uint16_t row = tokens.Next(at.row, byte);
-        const bool inside = row != ClassTokens::kDead && !region.avoided.Contains(byte);
-        if (inside && next == kNothing) dead = byte;
-        if (next == kNothing) return;
-        // Other code points than the class's may have this first byte too.
-        if (at.row == 0 && (!inside || row != 0)) region.exits.Add(byte);
-        if (inside && seen.insert(uint64_t{next} << 16 | row).second) {
-          places.push_back({next, row, static_cast<uint16_t>(at.depth + 1), i, byte});
+      // Other code points than the class's may have these first bytes too.
+      ByteSet leaving = at.row == 0 && next != kNothing ? bytes : ByteSet();
+      for (const ClassTokens::Way& inside : tokens.Ways(at.row)) {
+        const ByteSet both = bytes & inside.bytes & taken;
+        if (both.empty()) continue;
+        if (next == kNothing) {
+          dead = std::max(dead, std::optional(both.Last()));
+          continue;
         }
-      });
+        if (inside.next == 0) leaving = leaving & ~both;
+        if (seen.insert(uint64_t{next} << 16 | inside.next).second) {
+          places.push_back(
+              {next, inside.next, static_cast<uint16_t>(at.depth + 1), i, both.First()});
+        }
+      }
+      region.exits = region.exits | leaving;
       if (dead.has_value()) {
         way->push_back(static_cast<char>(*dead));
         set_way(i);

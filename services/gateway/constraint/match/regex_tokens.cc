@@ -17,25 +17,6 @@ constexpr uint32_t kMinRegionDigits = 9;
 
 }  // namespace
 
-void TokenSet::Append(const TokenSet& other) {
-  for (const auto& mask : other.masks) {
-    if (std::find(masks.begin(), masks.end(), mask) == masks.end()) masks.push_back(mask);
-  }
-  tokens.insert(tokens.end(), other.tokens.begin(), other.tokens.end());
-}
-
-void TokenSet::Compact(size_t mask_words) {
-  if (tokens.size() > mask_words) {
-    auto mask = std::make_shared<TokenMask>(mask_words, 0);
-    for (const uint32_t token : tokens) (*mask)[token / 32] |= 1u << (token % 32);
-    masks.push_back(std::move(mask));
-    tokens = {};
-  }
-  std::sort(tokens.begin(), tokens.end());
-  tokens.erase(std::unique(tokens.begin(), tokens.end()), tokens.end());
-  tokens.shrink_to_fit();
-}
-
 RegexId RegexWalker::StepSlowly(RegexId state, uint8_t byte) {
   const RegexNode& node = arena_.node(state);
   const RegexNode& head = node.kind == RegexKind::kConcat ? arena_.node(node.a) : node;
@@ -59,10 +40,9 @@ RegexId RegexWalker::StepSlowly(RegexId state, uint8_t byte) {
 const RegexTokens& RegexWalker::Tokens(RegexId state) {
   std::unique_ptr<RegexTokens>& known = tokens_[state];
   if (known != nullptr) return *known;
-  auto made = std::make_unique<RegexTokens>();
   regions_.BeginSearches();
-  Walk(state, 0, 0, *made);
-  made->inside.Compact(trie_.mask_words());
+  Walk(state, 0, 0);
+  auto made = std::make_unique<RegexTokens>(RegexTokens{inside_.Take(), std::exchange(exits_, {})});
   auto& exits = made->exits;
   const auto key = [](const RegexTokens::Exit& e) { return std::tie(e.tag, e.byte, e.node); };
   std::sort(exits.begin(), exits.end(),
@@ -81,11 +61,11 @@ const RegexTokens& RegexWalker::Tokens(RegexId state) {
 
 // Alternatives with a region each are looked at one by one.  Two that leave a class each by what
 // the other one takes have a region together, here or further on.
-RegexId RegexWalker::AddRegions(RegexId state, uint32_t node, uint32_t depth, RegexTokens& out) {
+RegexId RegexWalker::AddRegions(RegexId state, uint32_t node, uint32_t depth) {
   // A search is worth a part of what a walk takes.
   regions_.LimitSearch(trie_.subtree(trie_.node(node))->num_nodes / 8);
   if (arena_.node(state).kind != RegexKind::kOr) {
-    return AddRegion(state, node, depth, out) ? kNothing : state;
+    return AddRegion(state, node, depth) ? kNothing : state;
   }
   const auto span = arena_.children(arena_.node(state));
   const std::vector<RegexId> children(span.begin(), span.end());
@@ -93,7 +73,7 @@ RegexId RegexWalker::AddRegions(RegexId state, uint32_t node, uint32_t depth, Re
   const auto wide =
       std::ranges::count_if(children, [this](RegexId child) { return arena_.node(child).boolean; });
   if (wide > 1 && regions_.Of(state, false).tokens != nullptr) {
-    AddRegion(state, node, depth, out);
+    AddRegion(state, node, depth);
     return kNothing;
   }
   std::vector<RegexId> with, walked, rest;
@@ -111,32 +91,32 @@ RegexId RegexWalker::AddRegions(RegexId state, uint32_t node, uint32_t depth, Re
   const bool rest_is_wide =
       std::ranges::any_of(rest, [this](RegexId child) { return arena_.node(child).boolean; });
   if (!rest.empty() && (rest_is_wide || with.empty())) {
-    return AddRegion(state, node, depth, out) ? kNothing : state;
+    return AddRegion(state, node, depth) ? kNothing : state;
   }
-  for (const RegexId child : with) AddRegion(child, node, depth, out);
+  for (const RegexId child : with) AddRegion(child, node, depth);
   return arena_.Or(std::move(rest));
 }
 
-bool RegexWalker::AddRegion(RegexId state, uint32_t node, uint32_t depth, RegexTokens& out) {
+bool RegexWalker::AddRegion(RegexId state, uint32_t node, uint32_t depth) {
   RegexRegion region = regions_.Of(state, false);
   if (region.tokens == nullptr) region = regions_.Of(state, true);
   if (region.tokens == nullptr) return false;
   if (regions_.HasTable(region, node, depth)) {
-    AddTable(state, region, node, depth, out);
+    AddTable(state, region, node, depth);
   } else {
-    WalkRegion(state, region, 0, region.max, node, depth, out);
+    WalkRegion(state, region, 0, region.max, node, depth);
   }
   return true;
 }
 
-void RegexWalker::AddTable(RegexId state, const RegexRegion& region, uint32_t node, uint32_t depth,
-                           RegexTokens& out) {
+void RegexWalker::AddTable(RegexId state, const RegexRegion& region, uint32_t node,
+                           uint32_t depth) {
   const TokensBelow& below = region.tokens->Below(trie_, node, depth);
   const auto tokens = below.Tokens(region.max);
   if (tokens.size() > trie_.mask_words()) {
-    out.inside.masks.push_back(below.Mask(region.max));
+    inside_.Add(below.Mask(region.max));
   } else {
-    out.inside.tokens.insert(out.inside.tokens.end(), tokens.begin(), tokens.end());
+    inside_.Add(tokens);
   }
   const auto state_after = [&](std::string_view bytes) {
     RegexId at = state;
@@ -148,19 +128,19 @@ void RegexWalker::AddTable(RegexId state, const RegexRegion& region, uint32_t no
   };
   for (const uint32_t token : below.Tokens(region.longest).subspan(tokens.size())) {
     if (state_after(trie_.bytes(token).substr(depth)) != kNothing) {
-      out.inside.tokens.push_back(token);
+      inside_.Add(token);
     }
   }
   region.exits.ForEach([&](uint8_t byte) {
     for (const TokensBelow::Exit& exit : below.exits(byte)) {
       const RegexId at = state_after(trie_.bytes(exit.token).substr(depth, exit.depth - depth));
-      if (at != kNothing) Arrive(at, exit.node, exit.depth, out);
+      if (at != kNothing) Arrive(at, exit.node, exit.depth);
     }
   });
 }
 
 void RegexWalker::WalkRegion(RegexId state, const RegexRegion& region, uint16_t row, uint32_t max,
-                             uint32_t node_id, uint32_t depth, RegexTokens& out) {
+                             uint32_t node_id, uint32_t depth) {
   const TrieNode node = trie_.node(node_id);
   if (exceeded()) return;
   visits_ += node.num_children;
@@ -171,36 +151,35 @@ void RegexWalker::WalkRegion(RegexId state, const RegexRegion& region, uint16_t 
     const uint16_t next_row = ends ? ClassTokens::kDead : region.tokens->Next(row, child.byte);
     const bool inside = next_row != ClassTokens::kDead;
     if (inside && child.num_children == 0) {
-      AddTokens(child, out);
+      AddTokens(child);
       continue;
     }
     const uint32_t left = row == 0 && max != kUnlimited ? max - 1 : max;
     if (next_row == 0 && child.height <= left) {
       const Subtree* const subtree = trie_.subtree(child);
       if (subtree != nullptr && subtree->height <= left && region.Takes(*subtree)) {
-        AddTokens(child, out);
-        AddTokens(*subtree, out);
+        AddTokens(child);
+        AddTokens(*subtree);
         continue;
       }
     }
     const RegexId next = Step(state, child.byte);
     if (next == kNothing) continue;
     if (inside) {
-      AddTokens(child, out);
-      WalkRegion(next, region, next_row, left, child_id, depth + 1, out);
+      AddTokens(child);
+      WalkRegion(next, region, next_row, left, child_id, depth + 1);
     } else {
-      Arrive(next, child_id, depth + 1, out);
+      Arrive(next, child_id, depth + 1);
     }
   }
 }
 
-void RegexWalker::AddTokens(const TrieNode& node, RegexTokens& out) const {
-  trie_.ForEachToken(node, [&](uint32_t token) { out.inside.tokens.push_back(token); });
+void RegexWalker::AddTokens(const TrieNode& node) {
+  trie_.ForEachToken(node, [&](uint32_t token) { inside_.Add(token); });
 }
 
-void RegexWalker::AddTokens(const Subtree& subtree, RegexTokens& out) {
-  const auto tokens = trie_.Tokens(subtree);
-  out.inside.tokens.insert(out.inside.tokens.end(), tokens.begin(), tokens.end());
+void RegexWalker::AddTokens(const Subtree& subtree) {
+  inside_.Add(trie_.Tokens(subtree));
   ++visits_;
 }
 
@@ -243,9 +222,9 @@ bool RegexWalker::LoopsAt(RegexId state, uint8_t first) {
   return loops;
 }
 
-void RegexWalker::Walk(RegexId state, uint32_t node_id, uint32_t depth, RegexTokens& out) {
+void RegexWalker::Walk(RegexId state, uint32_t node_id, uint32_t depth) {
   const TrieNode node = trie_.node(node_id);
-  if (node.digits_below >= kMinRegionDigits) state = AddRegions(state, node_id, depth, out);
+  if (node.digits_below >= kMinRegionDigits) state = AddRegions(state, node_id, depth);
   if (state == kNothing || exceeded()) return;
   visits_ += node.num_children;
   for (uint32_t i = 0; i < node.num_children; ++i) {
@@ -253,24 +232,24 @@ void RegexWalker::Walk(RegexId state, uint32_t node_id, uint32_t depth, RegexTok
     const RegexId next = Step(state, child.byte);
     if (next == kNothing) continue;
     if (child.num_children == 0) {
-      AddTokens(child, out);
+      AddTokens(child);
     } else {
-      Arrive(next, node.first_child + i, depth + 1, out);
+      Arrive(next, node.first_child + i, depth + 1);
     }
   }
 }
 
 // `state` is reached at `node`.
-void RegexWalker::Arrive(RegexId state, uint32_t node_id, uint32_t depth, RegexTokens& out) {
+void RegexWalker::Arrive(RegexId state, uint32_t node_id, uint32_t depth) {
   const TrieNode& node = trie_.node(node_id);
-  AddTokens(node, out);
+  AddTokens(node);
   if (node.num_children == 0) return;
   if (arena_.node(state).accepts) {
     std::vector<uint32_t> tags;
     arena_.AcceptedTags(state, tags);
     for (const uint32_t tag : tags) {
       for (uint32_t i = 0; i < node.num_children && tag != kFinalTag; ++i) {
-        out.exits.push_back({tag, trie_.node(node.first_child + i).byte, node.first_child + i});
+        exits_.push_back({tag, trie_.node(node.first_child + i).byte, node.first_child + i});
       }
     }
     if (arena_.OnlyTags(state)) return;
@@ -278,8 +257,8 @@ void RegexWalker::Arrive(RegexId state, uint32_t node_id, uint32_t depth, RegexT
   const Subtree* const subtree = trie_.subtree(node);
   const uint8_t first = trie_.node(node.first_child).byte;
   const bool may_loop = subtree != nullptr && (first >= 0x80 || Step(state, first) == state);
-  if (may_loop && Loops(state, *subtree)) return AddTokens(*subtree, out);
-  Walk(state, node_id, depth, out);
+  if (may_loop && Loops(state, *subtree)) return AddTokens(*subtree);
+  Walk(state, node_id, depth);
 }
 
 bool RegexWalker::TakeExceeded() {

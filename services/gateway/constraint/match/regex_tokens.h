@@ -9,22 +9,11 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "services/gateway/constraint/match/regex_regions.h"
+#include "services/gateway/constraint/match/token_set.h"
 #include "services/gateway/constraint/regex/regex_arena.h"
 #include "services/gateway/constraint/vocabulary/token_trie.h"
 
 namespace tandem::gateway::constraint {
-
-// Tokens as masks and as a list; their union counts.
-struct TokenSet {
-  std::vector<std::shared_ptr<const TokenMask>> masks;
-  std::vector<uint32_t> tokens;
-
-  void Append(const TokenSet& other);
-  // Lists that take more memory than a mask become one.
-  void Compact(size_t mask_words);
-  // Without masks that are shared with a vocabulary.
-  size_t memory_bytes() const { return tokens.capacity() * sizeof(uint32_t) + masks.size() * 16; }
-};
 
 // A state's tokens: those that stay within terminals under way or end one of them.  A token that
 // ends a terminal and goes on does so at an exit: what follows depends on the parser.
@@ -46,7 +35,7 @@ class RegexWalker {
  public:
   // Borrowed; must outlive this.
   RegexWalker(RegexArena& arena, const TokenTrie& trie)
-      : arena_(arena), trie_(trie), regions_(arena, trie) {}
+      : arena_(arena), trie_(trie), regions_(arena, trie), inside_(trie.mask_words()) {}
 
   // The derivative of `state` by `byte`, kept in a table.
   RegexId Step(RegexId state, uint8_t byte) {
@@ -66,7 +55,8 @@ class RegexWalker {
   // Forgets what can be found again; references from Tokens end.
   void DropCaches();
   size_t memory_bytes() const {
-    return bytes_ + regions_.memory_bytes() + rows_.capacity() * sizeof(void*);
+    return bytes_ + regions_.memory_bytes() + rows_.capacity() * sizeof(void*) +
+           inside_.memory_bytes();
   }
   // From now on so many nodes of the trie and of regular expressions may be visited.
   void LimitWork(uint64_t most) { work_limit_ = work() + most; }
@@ -82,28 +72,30 @@ class RegexWalker {
   RegexId StepSlowly(RegexId state, uint8_t byte);
   // Adds the tokens below `node` that regions of the state and its alternatives say.  Returns the
   // alternatives that must be walked.
-  RegexId AddRegions(RegexId state, uint32_t node, uint32_t depth, RegexTokens& out);
+  RegexId AddRegions(RegexId state, uint32_t node, uint32_t depth);
   // False where the state has no region.
-  bool AddRegion(RegexId state, uint32_t node, uint32_t depth, RegexTokens& out);
+  bool AddRegion(RegexId state, uint32_t node, uint32_t depth);
   // REQUIRES RegexRegions::HasTable.
-  void AddTable(RegexId state, const RegexRegion& region, uint32_t node, uint32_t depth,
-                RegexTokens& out);
+  void AddTable(RegexId state, const RegexRegion& region, uint32_t node, uint32_t depth);
   // The way through a region without tables.  `row` is the class's automaton's; up to `max` code points
   // of the class may begin.
   void WalkRegion(RegexId state, const RegexRegion& region, uint16_t row, uint32_t max,
-                  uint32_t node, uint32_t depth, RegexTokens& out);
+                  uint32_t node, uint32_t depth);
   // Whether the state is the same after every token below a node.
   bool Loops(RegexId state, const Subtree& subtree);
   // The same after every code point that begins with `first`.
   bool LoopsAt(RegexId state, uint8_t first);
-  void AddTokens(const TrieNode& node, RegexTokens& out) const;
-  void AddTokens(const Subtree& subtree, RegexTokens& out);
-  void Walk(RegexId state, uint32_t node, uint32_t depth, RegexTokens& out);
-  void Arrive(RegexId state, uint32_t node, uint32_t depth, RegexTokens& out);
+  void AddTokens(const TrieNode& node);
+  void AddTokens(const Subtree& subtree);
+  void Walk(RegexId state, uint32_t node, uint32_t depth);
+  void Arrive(RegexId state, uint32_t node, uint32_t depth);
 
   RegexArena& arena_;
   const TokenTrie& trie_;
   RegexRegions regions_;
+  // Of the state whose tokens are looked for.
+  TokenCollector inside_;
+  std::vector<RegexTokens::Exit> exits_;
   std::vector<std::unique_ptr<RegexId[]>> rows_;
   absl::flat_hash_map<RegexId, std::unique_ptr<RegexTokens>> tokens_;
   absl::flat_hash_map<uint64_t, bool> loops_;  // LoopsAt bytes beyond ASCII

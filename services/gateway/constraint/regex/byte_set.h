@@ -31,6 +31,12 @@ struct ByteSet {
       if (words[i] != 0) return static_cast<uint8_t>(i * 64 + std::countr_zero(words[i]));
     }
   }
+  // REQUIRES: not empty.
+  uint8_t Last() const {
+    for (int i = 3;; --i) {
+      if (words[i] != 0) return static_cast<uint8_t>(i * 64 + 63 - std::countl_zero(words[i]));
+    }
+  }
   ByteSet operator|(const ByteSet& o) const {
     return {{words[0] | o.words[0], words[1] | o.words[1], words[2] | o.words[2],
              words[3] | o.words[3]}};

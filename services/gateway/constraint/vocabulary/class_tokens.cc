@@ -124,6 +124,7 @@ ClassTokens::ClassTokens(const CodePointSet& code_points) : code_points_(code_po
   std::vector<RegexId> states = {arena.Repeat(Utf8Bytes(code_points, arena), 0, kUnlimited)};
   for (size_t state = 0; state < states.size(); ++state) {
     rows_.emplace_back().fill(kDead);
+    std::vector<Way>& ways = ways_.emplace_back();
     for (ByteSet left = ByteSet::All(); !left.empty();) {
       ByteSet alike;
       const RegexId next = arena.Derive(states[state], left.First(), &alike);
@@ -133,6 +134,12 @@ ClassTokens::ClassTokens(const CodePointSet& code_points) : code_points_(code_po
       const auto number = static_cast<uint16_t>(found - states.begin());
       if (found == states.end()) states.push_back(next);
       alike.ForEach([&](uint8_t byte) { rows_[state][byte] = number; });
+      const auto way = std::ranges::find(ways, number, &Way::next);
+      if (way == ways.end()) {
+        ways.push_back({number, alike});
+      } else {
+        way->bytes = way->bytes | alike;
+      }
     }
   }
   for (unsigned byte = 0; byte < 256; ++byte) {
@@ -161,6 +168,7 @@ bool ClassTokens::Takes(const Subtree& subtree) const {
 
 size_t ClassTokens::memory_bytes() const {
   size_t bytes = sizeof(*this) + rows_.capacity() * sizeof(Row);
+  for (const auto& ways : ways_) bytes += sizeof(ways) + ways.capacity() * sizeof(Way);
   MutexLock lock(mutex_);
   for (const auto& [node, below] : below_) bytes += below->memory_bytes();
   return bytes;

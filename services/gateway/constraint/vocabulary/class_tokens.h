@@ -82,6 +82,12 @@ class ClassTokens {
   // The class's automaton: row 0 is before a code point.
   static constexpr uint16_t kDead = UINT16_MAX;
   uint16_t Next(uint16_t row, uint8_t byte) const { return rows_[row][byte]; }
+  // The same by the row that follows, kDead excepted.
+  struct Way {
+    uint16_t next;
+    ByteSet bytes;
+  };
+  const std::vector<Way>& Ways(uint16_t row) const { return ways_[row]; }
   size_t memory_bytes() const;
 
  private:
@@ -94,6 +100,7 @@ class ClassTokens {
   ByteSet whole_first_bytes_;  // all of whose code points are in the class
   bool is_whole_utf8_ = false;
   std::vector<Row> rows_;
+  std::vector<std::vector<Way>> ways_;  // of each of rows_
 
   mutable Mutex mutex_;
   mutable absl::flat_hash_map<uint32_t, std::unique_ptr<const TokensBelow>> below_
