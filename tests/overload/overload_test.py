@@ -27,7 +27,7 @@ MEMORY_LIMIT = 512 << 20
 # An attack that gets so far is stopped, so that the machine survives what the gateway does not bound.
 STOP_AT = 1536 << 20
 DESCRIPTOR_SLACK = 4  # gRPC keeps some eventfds
-THREAD_SLACK = 8  # nor all the threads of its pool, which grows with the calls at one time
+THREAD_SLACK = 4 + 2 * os.cpu_count()  # and its executor's threads, two for each processor once many calls came at a time
 # An attack lasts at least so long beside the victims.
 WINDOW_S = 1.2
 IDLE_SHARE = 0.5  # of one processor

@@ -30,6 +30,7 @@ HeapTrimmer::HeapTrimmer(absl::Duration interval) {
   // an arena alone where it is not the first.
   ::mallopt(M_MMAP_THRESHOLD, kWholeBytes);
   ::mallopt(M_TRIM_THRESHOLD, kWholeBytes);
+  ::mallopt(M_ARENA_MAX, kMaxArenas);
   thread_ = std::thread([this, interval] { Run(interval); });
 }
 

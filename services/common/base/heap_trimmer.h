@@ -21,6 +21,8 @@ class HeapTrimmer {
   // Allocations of this size go back when they are freed, and so does the free end of an arena.
   // The logits of a row, 1 MiB, are below it.
   static constexpr int kWholeBytes = 2 << 20;
+  // Each arena may keep so much of its free end.  By default there are eight for each processor.
+  static constexpr int kMaxArenas = 16;
 
   explicit HeapTrimmer(absl::Duration interval = absl::Seconds(5));
   ~HeapTrimmer();

@@ -18,11 +18,14 @@ constexpr uint32_t kMinClassSize = 20;
 constexpr uint32_t kMinTableDigits = 15;
 // Each takes some milliseconds and a megabyte with a vocabulary of 262,144 tokens.
 constexpr size_t kMaxClasses = 32;
+// Code points of a class that is most of all.
+constexpr uint32_t kMinSkipped = 0x10000;
 // Bound the search for a class whose every text fits.
 constexpr size_t kMaxLeadingClasses = 3;
 constexpr size_t kMaxClosedPlaces = 2000;
 constexpr uint64_t kMaxSearch = 8'000;        // at a node of the trie
 constexpr uint64_t kMaxSearchInAll = 16'000;  // for one state's tokens
+constexpr uint64_t kClassSearch = 1'000;      // for one class of several, at least
 constexpr uint64_t kPlaceWork = 4;
 constexpr size_t kMaxAvoided = 12;
 constexpr size_t kMaxJoint = 8;
@@ -36,6 +39,25 @@ CodePointSet PlainPart(const RegexClass& regex_class) {
   return regex_class.code_points.Minus(*escaped);
 }
 
+// The bytes with which a text that is not of the class may go on after a code point of it.
+ByteSet OutsideOf(const ClassTokens& tokens) {
+  const ByteSet inside = tokens.is_whole_utf8() ? ByteSet::All() : ByteSet::Range(0, 0x7F);
+  return ~(tokens.first_bytes() & inside);
+}
+
+// Of `node` and of what is below and large enough.
+void PrepareTables(const ClassTokens& tokens, const TokenTrie& trie, uint32_t node,
+                   uint32_t depth) {
+  const TokensBelow& below = tokens.Below(trie, node, depth);
+  if (below.Tokens(kUnlimited).size() > trie.mask_words()) below.Mask(kUnlimited);
+  for (uint32_t i = 0; i < trie.node(node).num_children; ++i) {
+    const uint32_t child = trie.node(node).first_child + i;
+    if (trie.node(child).digits_below >= kMinTableDigits) {
+      PrepareTables(tokens, trie, child, depth + 1);
+    }
+  }
+}
+
 }  // namespace
 
 void PrepareClasses(const RegexArena& arena, const TokenTrie& trie) {
@@ -44,7 +66,7 @@ void PrepareClasses(const RegexArena& arena, const TokenTrie& trie) {
     const RegexClass& regex_class = arena.regex_class(number);
     if (regex_class.code_points.size() < kMinClassSize) continue;
     ++count;
-    trie.TokensOfClass(PlainPart(regex_class))->Below(trie, 0, 0);
+    PrepareTables(*trie.TokensOfClass(PlainPart(regex_class)), trie, 0, 0);
   }
 }
 
@@ -193,6 +215,10 @@ RegexRegion RegexRegions::FindRepeatRegion(RegexId state) {
   } else {
     if (!FindRepeat(state, &found) || EndsTerminal(arena_, found.rest)) return region;
     longest = found.max;
+    region.follows = {};
+    for (const auto& [bytes, next] : TransitionsOf(found.rest)) {
+      if (next != kNothing) region.follows = region.follows | bytes;
+    }
   }
   const RegexClass& regex_class = arena_.regex_class(found.regex_class);
   if (regex_class.code_points.size() < kMinClassSize) return region;
@@ -211,7 +237,10 @@ RegexRegion RegexRegions::FindRepeatRegion(RegexId state) {
     region.longest = length;
   }
   region.exits = after;
-  if (regex_class.spelling != Spelling::kPlain) region.exits.Add('\\');
+  if (regex_class.spelling != Spelling::kPlain) {
+    region.exits.Add('\\');
+    region.follows.Add('\\');
+  }
   region.tokens = tokens;
   region.max = sure;
   return region;
@@ -273,12 +302,20 @@ RegexRegion RegexRegions::FindJointRegion(RegexId state) {
     RegexRegion region = FindRepeatRegion(arena_.Concat(arena_.And(std::move(parts)), tail));
     if (region.tokens == nullptr || region.max != kUnlimited) continue;
     if (!EndsOutside(state, *region.tokens)) continue;
-    const ByteSet inside =
-        region.tokens->is_whole_utf8() ? ByteSet::All() : ByteSet::Range(0, 0x7F);
-    region.exits = ~(region.tokens->first_bytes() & inside);
+    region.exits = OutsideOf(*region.tokens);
     return region;
   }
   return {};
+}
+
+bool RegexRegions::TakesAnyMore(RegexId id) const {
+  while (arena_.node(id).kind == RegexKind::kConcat) id = arena_.node(id).b;
+  const RegexNode& node = arena_.node(id);
+  if (node.kind == RegexKind::kOr || node.kind == RegexKind::kAnd) {
+    return std::ranges::all_of(arena_.children(node),
+                               [this](RegexId child) { return TakesAnyMore(child); });
+  }
+  return node.kind == RegexKind::kRepeat && node.c == kUnlimited && arena_.IsAnyCodePoint(node.a);
 }
 
 // A pattern and a length: as the pattern alone where it is closed, but for long texts.
@@ -288,22 +325,26 @@ RegexRegion RegexRegions::FindBoundedRegion(RegexId state) {
   const RegexId head = chain ? node.a : state, tail = chain ? node.b : kEmptyText;
   if (arena_.node(head).kind != RegexKind::kAnd || EndsTerminal(arena_, tail)) return {};
   std::vector<RegexId> others;
-  uint32_t longest = kUnlimited, any = 0;
+  uint32_t shortest = 0, longest = kUnlimited, any = 0;
+  bool bounded = false;
   for (const RegexId child : arena_.children(arena_.node(head))) {
     const RegexNode& part = arena_.node(child);
-    // A least length of more than one might keep a pattern from ending.
-    const bool bounds = part.kind == RegexKind::kRepeat && part.b <= 1 && part.c != kUnlimited &&
-                        arena_.IsAnyCodePoint(part.a);
+    const bool bounds = part.kind == RegexKind::kRepeat && arena_.IsAnyCodePoint(part.a) &&
+                        (part.b > 1 || part.c != kUnlimited);
     if (bounds) {
+      bounded = true;
+      shortest = std::max(shortest, part.b);
       longest = std::min(longest, part.c);
       any = arena_.node(part.a).a;
     } else {
       others.push_back(child);
     }
   }
-  if (longest == kUnlimited || others.empty()) return {};
+  if (!bounded || others.empty() || shortest > longest) return {};
   // The pattern is the same at many lengths.
   const RegexId pattern = arena_.And(std::move(others));
+  // Else a least length of more than one might keep it from ending.
+  if (shortest > 1 && !TakesAnyMore(pattern)) return {};
   const auto [known, added] = closed_.try_emplace(pattern);
   if (added) bytes_ += sizeof(RegexRegion) + 16;
   RegexRegion region = known->second;
@@ -313,18 +354,50 @@ RegexRegion RegexRegions::FindBoundedRegion(RegexId state) {
     region.searched = most;
     closed_[pattern] = region;
   }
-  if (region.tokens == nullptr || region.needed >= longest) return {};
+  if (region.tokens == nullptr) return {};
+  if (longest != kUnlimited && region.needed >= longest) return {};
   // Tokens of the class alone must not reach what follows.
   if (BeginsWithin(tail, *region.tokens)) return {};
   for (const auto& [bytes, next] : TransitionsOf(tail)) {
     if (next != kNothing) region.exits = region.exits | bytes;
   }
-  region.max = longest - region.needed;
+  region.max = longest == kUnlimited ? kUnlimited : longest - region.needed;
   region.longest = longest;
   return region;
 }
 
+std::optional<RegexRegions::Search> RegexRegions::FindSearch(RegexId id) const {
+  const RegexNode& node = arena_.node(id);
+  if (node.kind == RegexKind::kOr) {
+    for (const RegexId child : arena_.children(node)) {
+      if (const auto found = FindSearch(child)) return found;
+    }
+    return std::nullopt;
+  }
+  if (node.boolean) return std::nullopt;
+  if (node.kind == RegexKind::kConcat && arena_.node(node.a).kind == RegexKind::kOr) {
+    auto found = FindSearch(node.a);
+    if (found) found->needed += std::min(arena_.MinLength(node.b), kUnlimited - found->needed);
+    return found;
+  }
+  RepeatedClass skipped;
+  if (!FindRepeat(id, &skipped) || skipped.max != kUnlimited) return std::nullopt;
+  if (arena_.regex_class(skipped.regex_class).code_points.size() < kMinSkipped) return std::nullopt;
+  return Search{skipped.regex_class, arena_.MinLength(id)};
+}
+
 RegexRegion RegexRegions::FindClosedRegion(RegexId state, std::optional<uint32_t> any) {
+  if (const auto search = FindSearch(state)) {
+    // Whatever comes, the search goes on.
+    RegexRegion region;
+    region.tokens = TokensOfClass(search->regex_class);
+    if (region.tokens != nullptr && (any.has_value() || EndsOutside(state, *region.tokens))) {
+      region.max = region.longest = kUnlimited;
+      region.needed = search->needed;
+      region.exits = OutsideOf(*region.tokens);
+      return region;
+    }
+  }
   // The classes by which a text may go on, the largest first.
   std::vector<uint32_t> classes;
   arena_.LeadingClasses(state, kMaxLeadingClasses, classes);
@@ -332,14 +405,22 @@ RegexRegion RegexRegions::FindClosedRegion(RegexId state, std::optional<uint32_t
     return arena_.regex_class(a).code_points.size() > arena_.regex_class(b).code_points.size();
   });
   if (any.has_value()) classes.insert(classes.begin(), *any);
+  std::erase_if(classes, [this](uint32_t number) {
+    return arena_.regex_class(number).code_points.size() < kMinClassSize;
+  });
   RegexRegion region;
-  for (const uint32_t number : classes) {
-    if (arena_.regex_class(number).code_points.size() < kMinClassSize) break;
-    region.tokens = TokensOfClass(number);
+  const uint64_t end = search_end_;
+  for (size_t i = 0; i < classes.size(); ++i) {
+    region.tokens = TokensOfClass(classes[i]);
     if (region.tokens == nullptr) break;
     region.max = region.longest = kUnlimited;
+    // Something is left for each class.
+    const uint64_t others = kClassSearch * (classes.size() - 1 - i);
+    search_end_ = std::max(search_work_, end - std::min(others, end));
     std::string way;
-    if (IsClosed(state, region, any.has_value(), &way)) return region;
+    const bool closed = IsClosed(state, region, any.has_value(), &way);
+    search_end_ = end;
+    if (closed) return region;
   }
   return RegexRegion();
 }

@@ -34,6 +34,8 @@ struct RegexRegion {
   uint64_t searched = 0;  // work; where none was found
   ByteSet exits;          // bytes by which tokens may leave the class
   ByteSet avoided;        // ASCII of the class that does not count as such
+  // Tokens of more than `max` code points have one of these bytes.
+  ByteSet follows = ByteSet::All();
 
   bool Takes(const Subtree& subtree) const {
     return (subtree.bytes & avoided).empty() && tokens->Takes(subtree);
@@ -71,6 +73,13 @@ class RegexRegions {
   // Whether a text of `id` may begin with a byte that begins the class's texts.
   bool BeginsWithin(RegexId id, const ClassTokens& tokens);
   RegexRegion FindRepeatRegion(RegexId state);
+  // Code points of a class and what is searched for after them, whatever their number.
+  struct Search {
+    uint32_t regex_class;
+    uint32_t needed;  // the least code points of a whole text
+  };
+  // Of an alternative, where there are several; of classes of most code points alone.
+  std::optional<Search> FindSearch(RegexId id) const;
   // A class all of whose texts lead to live states.  `any`: the class of all code points, for a text
   // whose length is bounded too; how much it needs to end is found then.
   RegexRegion FindClosedRegion(RegexId state, std::optional<uint32_t> any = std::nullopt);
@@ -81,6 +90,8 @@ class RegexRegions {
   // Takes from a class that is not closed the rarest byte of each way out, until none is left.
   RegexRegion FindAvoidingRegion(RegexId state);
   RegexRegion FindBoundedRegion(RegexId state);
+  // Whether any text may follow each text of `id`, as after a search.
+  bool TakesAnyMore(RegexId id) const;
   // Of alternatives that exclude each other: (A and B) or (A and not B) goes on as A does.
   RegexRegion FindJointRegion(RegexId state);
   // Whether each text of `id` that ends a terminal has a byte that the class's texts do not have.

@@ -155,11 +155,16 @@ void RegexWalker::WalkRegion(RegexId state, const RegexRegion& region, uint16_t 
       continue;
     }
     const uint32_t left = row == 0 && max != kUnlimited ? max - 1 : max;
-    if (next_row == 0 && child.height <= left) {
-      const Subtree* const subtree = trie_.subtree(child);
-      if (subtree != nullptr && subtree->height <= left && region.Takes(*subtree)) {
+    const Subtree* const subtree = next_row == 0 ? trie_.subtree(child) : nullptr;
+    if (subtree != nullptr && region.Takes(*subtree)) {
+      if (subtree->height <= left) {
         AddTokens(child);
         AddTokens(*subtree);
+        continue;
+      }
+      if ((subtree->bytes & region.follows).empty()) {
+        AddTokens(child);
+        AddTokens(*subtree, depth + 1, left);
         continue;
       }
     }
@@ -181,6 +186,17 @@ void RegexWalker::AddTokens(const TrieNode& node) {
 void RegexWalker::AddTokens(const Subtree& subtree) {
   inside_.Add(trie_.Tokens(subtree));
   ++visits_;
+}
+
+void RegexWalker::AddTokens(const Subtree& subtree, uint32_t depth, uint32_t most) {
+  const auto tokens = trie_.Tokens(subtree);
+  const auto lengths = trie_.Lengths(subtree);
+  if (tokens.empty()) return;
+  most += CountCodePoints(trie_.bytes(tokens[0]).substr(0, depth));
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (lengths[i] <= most) inside_.Add(tokens[i]);
+  }
+  visits_ += tokens.size() / 8;  // they lie side by side
 }
 
 bool RegexWalker::Loops(RegexId state, const Subtree& subtree) {
@@ -227,9 +243,14 @@ void RegexWalker::Walk(RegexId state, uint32_t node_id, uint32_t depth) {
   if (node.digits_below >= kMinRegionDigits) state = AddRegions(state, node_id, depth);
   if (state == kNothing || exceeded()) return;
   visits_ += node.num_children;
+  const RegexId* row = RowOf(state);
   for (uint32_t i = 0; i < node.num_children; ++i) {
     const TrieNode& child = trie_.node(node.first_child + i);
-    const RegexId next = Step(state, child.byte);
+    RegexId next = row == nullptr ? kUnknown : row[child.byte];
+    if (next == kUnknown) {
+      next = StepSlowly(state, child.byte);
+      row = RowOf(state);
+    }
     if (next == kNothing) continue;
     if (child.num_children == 0) {
       AddTokens(child);

@@ -39,15 +39,12 @@ class RegexWalker {
 
   // The derivative of `state` by `byte`, kept in a table.
   RegexId Step(RegexId state, uint8_t byte) {
-    if (state < rows_.size() && rows_[state] != nullptr) {
-      const RegexId next = rows_[state][byte];
-      if (next != kUnknown) return next;
-    }
-    return StepSlowly(state, byte);
+    const RegexId* const row = RowOf(state);
+    return row != nullptr && row[byte] != kUnknown ? row[byte] : StepSlowly(state, byte);
   }
   // The same where the state is not expected to be met again.
   RegexId StepOnce(RegexId state, uint8_t byte) {
-    if (state < rows_.size() && rows_[state] != nullptr) return Step(state, byte);
+    if (RowOf(state) != nullptr) return Step(state, byte);
     return arena_.Derive(state, byte);
   }
   const RegexTokens& Tokens(RegexId state);
@@ -69,6 +66,10 @@ class RegexWalker {
 
  private:
   static constexpr RegexId kUnknown = UINT32_MAX;
+  // Of the table, [256]; null where there is none yet.
+  const RegexId* RowOf(RegexId state) const {
+    return state < rows_.size() ? rows_[state].get() : nullptr;
+  }
   RegexId StepSlowly(RegexId state, uint8_t byte);
   // Adds the tokens below `node` that regions of the state and its alternatives say.  Returns the
   // alternatives that must be walked.
@@ -87,6 +88,8 @@ class RegexWalker {
   bool LoopsAt(RegexId state, uint8_t first);
   void AddTokens(const TrieNode& node);
   void AddTokens(const Subtree& subtree);
+  // Those of at most `most` code points after the subtree's node, which `depth` bytes lead to.
+  void AddTokens(const Subtree& subtree, uint32_t depth, uint32_t most);
   void Walk(RegexId state, uint32_t node, uint32_t depth);
   void Arrive(RegexId state, uint32_t node, uint32_t depth);
 

@@ -103,10 +103,7 @@ class ClassTokens::Walk {
     const auto tokens = trie_.Tokens(subtree);
     const auto lengths = trie_.Lengths(subtree);
     if (tokens.empty()) return;
-    uint32_t before = 0;
-    for (const char byte : trie_.bytes(tokens[0]).substr(0, depth)) {
-      before += (byte & 0xC0) != 0x80 ? 1 : 0;
-    }
+    const uint32_t before = CountCodePoints(trie_.bytes(tokens[0]).substr(0, depth));
     for (size_t i = 0; i < tokens.size(); ++i) {
       counted_.push_back({count + lengths[i] - before, tokens[i]});
     }

@@ -14,13 +14,12 @@ constexpr size_t kMaxTokenBytes = 1024;
 constexpr size_t kMaxClassBytes = size_t{64} << 20;
 constexpr uint32_t kMinSubtreeNodes = 8;
 
-// Those that begin in it, where it is UTF-8.
+}  // namespace
+
 uint16_t CountCodePoints(std::string_view bytes) {
   return static_cast<uint16_t>(
       std::ranges::count_if(bytes, [](char byte) { return (byte & 0xC0) != 0x80; }));
 }
-
-}  // namespace
 
 absl::StatusOr<std::shared_ptr<const TokenTrie>> TokenTrie::Create(
     std::vector<std::string> token_bytes, std::vector<uint32_t> end_tokens) {

@@ -24,6 +24,9 @@ namespace tandem::gateway::constraint {
 inline constexpr uint32_t kNoToken = UINT32_MAX;
 inline constexpr uint32_t kNoSubtree = UINT32_MAX;
 
+// Code points that begin in a part of a token, where it is UTF-8.
+uint16_t CountCodePoints(std::string_view bytes);
+
 // Small: walks are bound by memory.
 struct TrieNode {
   uint32_t first_child = 0;
