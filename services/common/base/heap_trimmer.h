@@ -16,13 +16,13 @@ namespace tandem {
 class HeapTrimmer {
  public:
   // Growth of the unused memory that starts a trim: so much, and a part of all that is in memory.
-  static constexpr int64_t kWorthBytes = 2 << 20;
-  static constexpr int64_t kWorthPart = 16;
+  static constexpr int64_t kWorthBytes = 1 << 20;
+  static constexpr int64_t kWorthPart = 32;
   // Allocations of this size go back when they are freed, and so does the free end of an arena.
   // The logits of a row, 1 MiB, are below it.
   static constexpr int kWholeBytes = 2 << 20;
   // Each arena may keep so much of its free end.  By default there are eight for each processor.
-  static constexpr int kMaxArenas = 16;
+  static constexpr int kMaxArenas = 8;
 
   explicit HeapTrimmer(absl::Duration interval = absl::Seconds(5));
   ~HeapTrimmer();

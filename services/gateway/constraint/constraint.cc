@@ -9,12 +9,14 @@ namespace tandem::gateway::constraint {
 
 Constraint::Constraint(Grammar grammar, std::shared_ptr<const TokenTrie> trie,
                        const MatcherLimits& limits)
-    : grammar_(std::move(grammar)), trie_(std::move(trie)), limits_(limits) {}
+    : grammar_(std::move(grammar)),
+      trie_(std::move(trie)),
+      limits_(limits),
+      tables_(PrepareClasses(grammar_.regexes, *trie_)) {}
 
 std::shared_ptr<Constraint> Constraint::Create(Grammar grammar,
                                                std::shared_ptr<const TokenTrie> trie,
                                                const MatcherLimits& limits) {
-  PrepareClasses(grammar.regexes, *trie);
   return std::shared_ptr<Constraint>(new Constraint(std::move(grammar), std::move(trie), limits));
 }
 

@@ -57,6 +57,7 @@ class Constraint : public std::enable_shared_from_this<Constraint> {
   const Grammar grammar_;  // as compiled; matchers have copies that grow
   const std::shared_ptr<const TokenTrie> trie_;
   const MatcherLimits limits_;
+  const ClassTables tables_;       // kept for its masks
   std::atomic<int> num_slow_ = 0;  // steps to go until it is quick
   mutable Mutex mutex_;
   // Replaced when it has grown much: states under way keep the old one.

@@ -1,6 +1,7 @@
 #include "services/gateway/constraint/match/regex_regions.h"
 
 #include <algorithm>
+#include <deque>
 #include <iterator>
 #include <utility>
 
@@ -31,6 +32,9 @@ constexpr size_t kMaxAvoided = 12;
 constexpr size_t kMaxJoint = 8;
 // Tokens that are looked at one by one where a region does not say whether they fit.
 constexpr size_t kMaxSteppedTokens = 16'384;
+// A class whose texts fit up to some length is worth it from this length on, and up to so many tokens.
+constexpr uint32_t kMinSure = 8;
+constexpr size_t kMaxUnsureTokens = 4'096;
 
 // The part of a class whose code points are written as they are.
 CodePointSet PlainPart(const RegexClass& regex_class) {
@@ -60,14 +64,17 @@ void PrepareTables(const ClassTokens& tokens, const TokenTrie& trie, uint32_t no
 
 }  // namespace
 
-void PrepareClasses(const RegexArena& arena, const TokenTrie& trie) {
-  size_t count = 0;
-  for (uint32_t number = 0; number < arena.num_classes() && count < kMaxClasses; ++number) {
+ClassTables PrepareClasses(const RegexArena& arena, const TokenTrie& trie) {
+  ClassTables tables;
+  for (uint32_t number = 0; number < arena.num_classes() && tables.size() < kMaxClasses; ++number) {
     const RegexClass& regex_class = arena.regex_class(number);
     if (regex_class.code_points.size() < kMinClassSize) continue;
-    ++count;
-    PrepareTables(*trie.TokensOfClass(PlainPart(regex_class)), trie, 0, 0);
+    auto tokens = trie.TokensOfClass(PlainPart(regex_class));
+    if (tokens == nullptr) break;
+    PrepareTables(*tokens, trie, 0, 0);
+    tables.push_back(std::move(tokens));
   }
+  return tables;
 }
 
 bool EndsTerminal(const RegexArena& arena, RegexId state) {
@@ -133,7 +140,10 @@ RegexRegion RegexRegions::FindRegion(RegexId state) {
     if (joint.tokens != nullptr) return joint;
   }
   const RegexRegion region = FindRepeatRegion(state);
-  if (region.tokens != nullptr && !BeginsWithLargerClass(state, *region.tokens)) return region;
+  const bool walked = region.only_if_beyond_tokens && region.longest < kMinSure;
+  if (region.tokens != nullptr && !walked && !BeginsWithLargerClass(state, *region.tokens)) {
+    return region;
+  }
   RegexRegion larger = FindBoundedRegion(state);
   if (larger.tokens == nullptr) larger = FindClosedRegion(state);
   return larger.tokens != nullptr ? larger : region;
@@ -361,7 +371,7 @@ RegexRegion RegexRegions::FindBoundedRegion(RegexId state) {
   for (const auto& [bytes, next] : TransitionsOf(tail)) {
     if (next != kNothing) region.exits = region.exits | bytes;
   }
-  region.max = longest == kUnlimited ? kUnlimited : longest - region.needed;
+  if (longest != kUnlimited) region.max = std::min(region.max, longest - region.needed);
   region.longest = longest;
   return region;
 }
@@ -408,21 +418,30 @@ RegexRegion RegexRegions::FindClosedRegion(RegexId state, std::optional<uint32_t
   std::erase_if(classes, [this](uint32_t number) {
     return arena_.regex_class(number).code_points.size() < kMinClassSize;
   });
-  RegexRegion region;
+  RegexRegion partly;
   const uint64_t end = search_end_;
   for (size_t i = 0; i < classes.size(); ++i) {
+    RegexRegion region;
     region.tokens = TokensOfClass(classes[i]);
     if (region.tokens == nullptr) break;
-    region.max = region.longest = kUnlimited;
     // Something is left for each class.
     const uint64_t others = kClassSearch * (classes.size() - 1 - i);
     search_end_ = std::max(search_work_, end - std::min(others, end));
     std::string way;
     const bool closed = IsClosed(state, region, any.has_value(), &way);
     search_end_ = end;
+    region.longest = kUnlimited;
     if (closed) return region;
+    if (region.max > partly.max && (any.has_value() || EndsOutside(state, *region.tokens))) {
+      partly = region;
+    }
   }
-  return RegexRegion();
+  if (partly.max < kMinSure) return {};
+  // All short tokens fit, and the few long ones are looked at one by one.
+  const TokensBelow& all = partly.tokens->Below(trie_, 0, 0);
+  if (all.Tokens(kUnlimited).size() - all.Tokens(partly.max).size() > kMaxUnsureTokens) return {};
+  partly.exits = OutsideOf(*partly.tokens);
+  return partly;
 }
 
 RegexRegion RegexRegions::FindAvoidingRegion(RegexId state) {
@@ -462,25 +481,31 @@ const std::vector<RegexRegions::Transition>& RegexRegions::TransitionsOf(RegexId
 }
 
 // Looks at every pair of a state and a place within a code point that the class's texts reach, as
-// far as tokens go.
+// far as tokens go, in the order of the code points that lead to them.
 bool RegexRegions::IsClosed(RegexId state, RegexRegion& region, bool bounded, std::string* way) {
   struct Place {
     RegexId state;
     uint16_t row;
-    uint16_t depth;  // bytes; the least
-    uint32_t from;   // a place
+    uint16_t depth;  // bytes
+    uint16_t count;  // whole code points
     uint8_t byte;    // by which it is reached
+    uint32_t from;   // a place
   };
   const ClassTokens& tokens = *region.tokens;
-  std::vector<Place> places = {{state, 0, 0, 0, 0}};
+  std::vector<Place> places = {{state, 0, 0, 0, 0, 0}};
+  std::deque<uint32_t> next_places = {0};
   absl::flat_hash_set<uint64_t> seen = {uint64_t{state} << 16};
   const auto set_way = [&](uint32_t at) {
     for (; at != 0; at = places[at].from) way->push_back(static_cast<char>(places[at].byte));
   };
   region.exits = {};
   region.needed = 0;
-  for (uint32_t i = 0; i < places.size(); ++i) {
+  while (!next_places.empty()) {
+    const uint32_t i = next_places.front();
+    next_places.pop_front();
     const Place at = places[i];
+    // If this is where it ends.
+    region.max = at.count == 0 ? 0 : at.count - 1u;
     if (EndsTerminal(arena_, at.state)) {
       set_way(i);
       return false;
@@ -491,22 +516,27 @@ bool RegexRegions::IsClosed(RegexId state, RegexRegion& region, bool bounded, st
     const auto& transitions = TransitionsOf(at.state);
     search_work_ += arena_.steps() - before + kPlaceWork;
     if (places.size() > kMaxClosedPlaces || search_work_ > search_end_) return false;
-    const ByteSet taken = ~region.avoided;
     for (const auto& [bytes, next] : transitions) {
       std::optional<uint8_t> dead;
       // Other code points than the class's may have these first bytes too.
       ByteSet leaving = at.row == 0 && next != kNothing ? bytes : ByteSet();
       for (const ClassTokens::Way& inside : tokens.Ways(at.row)) {
-        const ByteSet both = bytes & inside.bytes & taken;
+        const ByteSet both = bytes & inside.bytes & ~region.avoided;
         if (both.empty()) continue;
         if (next == kNothing) {
           dead = std::max(dead, std::optional(both.Last()));
           continue;
         }
         if (inside.next == 0) leaving = leaving & ~both;
-        if (seen.insert(uint64_t{next} << 16 | inside.next).second) {
-          places.push_back(
-              {next, inside.next, static_cast<uint16_t>(at.depth + 1), i, both.First()});
+        if (!seen.insert(uint64_t{next} << 16 | inside.next).second) continue;
+        const bool whole = inside.next == 0;
+        const auto number = static_cast<uint32_t>(places.size());
+        places.push_back({next, inside.next, static_cast<uint16_t>(at.depth + 1),
+                          static_cast<uint16_t>(at.count + (whole ? 1 : 0)), both.First(), i});
+        if (whole) {
+          next_places.push_back(number);
+        } else {
+          next_places.push_front(number);
         }
       }
       region.exits = region.exits | leaving;
@@ -517,6 +547,7 @@ bool RegexRegions::IsClosed(RegexId state, RegexRegion& region, bool bounded, st
       }
     }
   }
+  region.max = kUnlimited;
   if (tokens.is_whole_utf8()) region.exits = region.exits & ~tokens.first_bytes();
   return true;
 }

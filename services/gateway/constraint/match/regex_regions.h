@@ -14,9 +14,10 @@
 
 namespace tandem::gateway::constraint {
 
-// Finds the tokens of the classes of `arena` ahead of the masks that need them; they are kept with
-// the vocabulary.
-void PrepareClasses(const RegexArena& arena, const TokenTrie& trie);
+// Finds the tokens of the classes of `arena` ahead of the masks that need them, as long as the result
+// lives.
+using ClassTables = std::vector<std::shared_ptr<const ClassTokens>>;
+ClassTables PrepareClasses(const RegexArena& arena, const TokenTrie& trie);
 
 // Whether a terminal ends at `state` after which the text may go on.
 bool EndsTerminal(const RegexArena& arena, RegexId state);
@@ -84,8 +85,9 @@ class RegexRegions {
   // whose length is bounded too; how much it needs to end is found then.
   RegexRegion FindClosedRegion(RegexId state, std::optional<uint32_t> any = std::nullopt);
   // Whether every text of region.tokens without region.avoided leads to live states within terminals.
-  // Finds the region's `exits` and, where `bounded`, `needed`: kNoLength where it is not known.  Else
-  // `way` becomes the bytes, backwards, of a text that leads elsewhere, if that was found.
+  // Finds the region's `max` (if not, every text of so many code points does), its `exits` and, where
+  // `bounded`, `needed`: kNoLength where it is not known.  `way` becomes the bytes, backwards, of a
+  // text that leads elsewhere, if that was found.
   bool IsClosed(RegexId state, RegexRegion& region, bool bounded, std::string* way);
   // Takes from a class that is not closed the rarest byte of each way out, until none is left.
   RegexRegion FindAvoidingRegion(RegexId state);

@@ -11,7 +11,9 @@ namespace tandem::gateway::constraint {
 namespace {
 
 constexpr size_t kMaxTokenBytes = 1024;
-constexpr size_t kMaxClassBytes = size_t{64} << 20;
+// Tables of classes: of those that nobody uses, and of all.
+constexpr size_t kKeptClassBytes = size_t{64} << 20;
+constexpr size_t kMaxClassBytes = size_t{256} << 20;
 constexpr uint32_t kMinSubtreeNodes = 8;
 
 }  // namespace
@@ -135,31 +137,48 @@ uint32_t TokenTrie::TokenBelow(uint32_t node) const {
   return nodes_[node].token;
 }
 
+std::shared_ptr<const ClassTokens> TokenTrie::FindClass(const CodePointSet& code_points) const {
+  for (const auto& each : classes_) {
+    auto tokens = each.lock();
+    if (tokens != nullptr && tokens->code_points() == code_points) return tokens;
+  }
+  return nullptr;
+}
+
+size_t TokenTrie::class_bytes() const {
+  size_t bytes = 0;
+  for (const auto& each : classes_) {
+    if (const auto tokens = each.lock()) bytes += tokens->memory_bytes();
+  }
+  return bytes;
+}
+
 std::shared_ptr<const ClassTokens> TokenTrie::TokensOfClass(const CodePointSet& code_points) const {
-  const auto find =
-      [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) -> std::shared_ptr<const ClassTokens> {
-    const auto found = std::find_if(classes_.begin(), classes_.end(), [&](const auto& tokens) {
-      return tokens->code_points() == code_points;
-    });
-    if (found == classes_.end()) return nullptr;
-    std::rotate(found, found + 1, classes_.end());
-    return classes_.back();
-  };
+  std::shared_ptr<const ClassTokens> tokens;
   {
     MutexLock lock(mutex_);
-    if (auto known = find()) return known;
+    tokens = FindClass(code_points);
+    if (tokens == nullptr) {
+      std::erase_if(classes_, [](const auto& each) { return each.expired(); });
+      if (class_bytes() > kMaxClassBytes) return nullptr;
+    }
   }
-  auto made = std::make_shared<const ClassTokens>(code_points);
+  if (tokens == nullptr) tokens = std::make_shared<const ClassTokens>(code_points);
   MutexLock lock(mutex_);
-  if (auto known = find()) return known;
-  classes_.push_back(made);
-  size_t total = 0;
-  for (const auto& tokens : classes_) total += tokens->memory_bytes();
-  while (total > kMaxClassBytes && classes_.size() > 1) {
-    total -= classes_.front()->memory_bytes();
-    classes_.erase(classes_.begin());
+  if (auto known = FindClass(code_points)) {
+    tokens = std::move(known);
+  } else {
+    classes_.push_back(tokens);
   }
-  return made;
+  std::erase(kept_classes_, tokens);
+  kept_classes_.push_back(tokens);
+  size_t total = 0;
+  for (const auto& each : kept_classes_) total += each->memory_bytes();
+  while (total > kKeptClassBytes && kept_classes_.size() > 1) {
+    total -= kept_classes_.front()->memory_bytes();
+    kept_classes_.erase(kept_classes_.begin());
+  }
+  return tokens;
 }
 
 size_t TokenTrie::memory_bytes() const {
@@ -168,8 +187,7 @@ size_t TokenTrie::memory_bytes() const {
                  subtrees_.capacity() * sizeof(Subtree) + in_order_.capacity() * sizeof(uint32_t) +
                  lengths_.capacity() * sizeof(uint16_t) + utf8_.memory_bytes();
   MutexLock lock(mutex_);
-  for (const auto& tokens : classes_) bytes += tokens->memory_bytes();
-  return bytes;
+  return bytes + class_bytes();
 }
 
 }  // namespace tandem::gateway::constraint

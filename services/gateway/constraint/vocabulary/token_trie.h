@@ -101,7 +101,8 @@ class TokenTrie {
   // A token that passes or ends at `node`.
   uint32_t TokenBelow(uint32_t node) const;
 
-  // The tokens of code points of `code_points` alone, made once and kept while there is room.
+  // The tokens of code points of `code_points` alone, made once and kept while there is room or
+  // somebody uses them.  Null: those in use take all the memory that there is for them.
   std::shared_ptr<const ClassTokens> TokensOfClass(const CodePointSet& code_points) const;
 
   size_t memory_bytes() const;
@@ -123,9 +124,14 @@ class TokenTrie {
   std::vector<uint32_t> end_tokens_;
   size_t max_token_bytes_ = 0;
 
+  std::shared_ptr<const ClassTokens> FindClass(const CodePointSet& code_points) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  size_t class_bytes() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
   mutable Mutex mutex_;
+  mutable std::vector<std::weak_ptr<const ClassTokens>> classes_ ABSL_GUARDED_BY(mutex_);
   // The last used is at the back.
-  mutable std::vector<std::shared_ptr<const ClassTokens>> classes_ ABSL_GUARDED_BY(mutex_);
+  mutable std::vector<std::shared_ptr<const ClassTokens>> kept_classes_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace tandem::gateway::constraint
