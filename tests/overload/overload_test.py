@@ -26,6 +26,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 MEMORY_LIMIT = 512 << 20
 # An attack that gets so far is stopped, so that the machine survives what the gateway does not bound.
 STOP_AT = 1536 << 20
+# Beyond the tenth: pieces in use lie on pages that are otherwise free.
+MEMORY_SLACK = 2 << 20
 DESCRIPTOR_SLACK = 4  # gRPC keeps some eventfds
 THREAD_SLACK = 4 + 2 * os.cpu_count()  # and its executor's threads, two for each processor once many calls came at a time
 # An attack lasts at least so long beside the victims.
@@ -95,7 +97,7 @@ def recovered(services, before, asked, sanitized):
     if busy > IDLE_SHARE:
         left.append(f"busy: {busy:.0%} of a processor with no client")
     now = Usage(pid)
-    if now.resident > before.resident * 1.1 and not sanitized:
+    if now.resident > before.resident * 1.1 + MEMORY_SLACK and not sanitized:
         left.append(f"memory: {now.resident >> 20} MB resident, {before.resident >> 20} before")
     if now.descriptors > before.descriptors + DESCRIPTOR_SLACK:
         left.append(f"descriptors: {now.descriptors}, {before.descriptors} before")

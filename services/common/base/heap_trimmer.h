@@ -16,8 +16,8 @@ namespace tandem {
 class HeapTrimmer {
  public:
   // Growth of the unused memory that starts a trim: so much, and a part of all that is in memory.
-  static constexpr int64_t kWorthBytes = 1 << 20;
-  static constexpr int64_t kWorthPart = 32;
+  static constexpr int64_t kWorthBytes = 512 << 10;
+  static constexpr int64_t kWorthPart = 64;
   // Allocations of this size go back when they are freed, and so does the free end of an arena.
   // The logits of a row, 1 MiB, are below it.
   static constexpr int kWholeBytes = 2 << 20;

@@ -160,6 +160,25 @@ TEST(ConstraintTest, MasksAroundExcludedTextsAreWhatAdvanceTakes) {
   }
 }
 
+// Searches, alone and beside lengths and other patterns; and classes whose short texts all fit, but not the long ones.
+TEST(ConstraintTest, MasksOfSearchesAndOfShortTextsAreWhatAdvanceTakes) {
+  const auto trie = LargeVocabulary();
+  for (const char* text : {
+           R"({"type":"string","pattern":"[07]+-[abf]*-[abf]{4}","minLength":12})",
+           R"({"type":"string","pattern":"[07]+-[abf]*-[abf]{4}","minLength":12,"maxLength":15})",
+           R"({"type":"string","pattern":"^ab|fs|ask$"})",
+           R"({"type":"string","pattern":"^ab|fs|ask$","minLength":4,"maxLength":8})",
+           R"({"type":"string","pattern":"^....-..:.*$"})",
+           R"({"type":"string","pattern":"^[a-s]([a-s0-7-]{0,9}[a-s0-7])?([.][a-s]+)*$"})",
+           R"({"type":"string","format":"email","pattern":"^.*?@.*.*$","minLength":3})",
+           R"({"type":"object","patternProperties":{".*":{},".*abfskabfsk.*":{"const":1}},
+               "additionalProperties":false})",
+       }) {
+    ExpectMasksAreWhatAdvanceTakes({"searched", {.kind = SourceKind::kJsonSchema, .text = text}},
+                                   trie, 3, 5);
+  }
+}
+
 // How a text is cut into tokens does not count.
 TEST(ConstraintTest, AcceptsTheSameTextsInAnyTokens) {
   const auto small = SmallVocabulary();

@@ -49,7 +49,7 @@ ByteSet OutsideOf(const ClassTokens& tokens) {
   return ~(tokens.first_bytes() & inside);
 }
 
-// Of `node` and of what is below and large enough.
+// Of `node` and of the large nodes below it.
 void PrepareTables(const ClassTokens& tokens, const TokenTrie& trie, uint32_t node,
                    uint32_t depth) {
   const TokensBelow& below = tokens.Below(trie, node, depth);
@@ -225,11 +225,8 @@ RegexRegion RegexRegions::FindRepeatRegion(RegexId state) {
   } else {
     if (!FindRepeat(state, &found) || EndsTerminal(arena_, found.rest)) return region;
     longest = found.max;
-    region.follows = {};
-    for (const auto& [bytes, next] : TransitionsOf(found.rest)) {
-      if (next != kNothing) region.follows = region.follows | bytes;
-    }
   }
+  const bool exact = head.kind != RegexKind::kAnd;
   const RegexClass& regex_class = arena_.regex_class(found.regex_class);
   if (regex_class.code_points.size() < kMinClassSize) return region;
   const ClassTokens* tokens = TokensOfClass(found.regex_class);
@@ -247,12 +244,17 @@ RegexRegion RegexRegions::FindRepeatRegion(RegexId state) {
     region.longest = length;
   }
   region.exits = after;
-  if (regex_class.spelling != Spelling::kPlain) {
-    region.exits.Add('\\');
-    region.follows.Add('\\');
-  }
+  const bool spelled = regex_class.spelling != Spelling::kPlain;
+  if (spelled) region.exits.Add('\\');
   region.tokens = tokens;
   region.max = sure;
+  if (exact) {
+    region.follows = {};
+    for (const auto& [bytes, next] : TransitionsOf(found.rest)) {
+      if (next != kNothing) region.follows = region.follows | bytes;
+    }
+    if (spelled) region.follows.Add('\\');
+  }
   return region;
 }
 

@@ -74,7 +74,7 @@ class RegexRegions {
   // Whether a text of `id` may begin with a byte that begins the class's texts.
   bool BeginsWithin(RegexId id, const ClassTokens& tokens);
   RegexRegion FindRepeatRegion(RegexId state);
-  // Code points of a class and what is searched for after them, whatever their number.
+  // Any number of code points of a class, then a text that is searched for.
   struct Search {
     uint32_t regex_class;
     uint32_t needed;  // the least code points of a whole text

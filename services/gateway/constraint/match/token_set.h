@@ -1,4 +1,4 @@
-// Sets of tokens, of which masks consist.
+// Sets of tokens, as masks are made of them.
 #pragma once
 
 #include <cstddef>

@@ -11,9 +11,8 @@ namespace tandem::gateway::constraint {
 namespace {
 
 constexpr size_t kMaxTokenBytes = 1024;
-// Tables of classes: of those that nobody uses, and of all.
+// Tables of classes that are kept though nobody uses them.
 constexpr size_t kKeptClassBytes = size_t{64} << 20;
-constexpr size_t kMaxClassBytes = size_t{256} << 20;
 constexpr uint32_t kMinSubtreeNodes = 8;
 
 }  // namespace
@@ -24,8 +23,10 @@ uint16_t CountCodePoints(std::string_view bytes) {
 }
 
 absl::StatusOr<std::shared_ptr<const TokenTrie>> TokenTrie::Create(
-    std::vector<std::string> token_bytes, std::vector<uint32_t> end_tokens) {
+    std::vector<std::string> token_bytes, std::vector<uint32_t> end_tokens,
+    size_t max_class_bytes) {
   std::shared_ptr<TokenTrie> trie(new TokenTrie);
+  trie->max_class_bytes_ = max_class_bytes;
   const auto vocab_size = static_cast<uint32_t>(token_bytes.size());
   for (const uint32_t token : end_tokens) {
     if (token >= vocab_size) {
@@ -160,7 +161,7 @@ std::shared_ptr<const ClassTokens> TokenTrie::TokensOfClass(const CodePointSet& 
     tokens = FindClass(code_points);
     if (tokens == nullptr) {
       std::erase_if(classes_, [](const auto& each) { return each.expired(); });
-      if (class_bytes() > kMaxClassBytes) return nullptr;
+      if (class_bytes() > max_class_bytes_) return nullptr;
     }
   }
   if (tokens == nullptr) tokens = std::make_shared<const ClassTokens>(code_points);
@@ -174,7 +175,7 @@ std::shared_ptr<const ClassTokens> TokenTrie::TokensOfClass(const CodePointSet& 
   kept_classes_.push_back(tokens);
   size_t total = 0;
   for (const auto& each : kept_classes_) total += each->memory_bytes();
-  while (total > kKeptClassBytes && kept_classes_.size() > 1) {
+  while (total > std::min(kKeptClassBytes, max_class_bytes_) && kept_classes_.size() > 1) {
     total -= kept_classes_.front()->memory_bytes();
     kept_classes_.erase(kept_classes_.begin());
   }

@@ -61,8 +61,10 @@ class TokenTrie {
   // token_bytes [vocab_size]: the bytes each token stands for in text; tokens with none (control
   // tokens) are never in a mask.  end_tokens: ids in a mask where the text may end.
   // INVALID_ARGUMENT: an end token outside the vocabulary, a token of more than 1,024 bytes.
+  // max_class_bytes: of the tables of all classes that are in use.
   static absl::StatusOr<std::shared_ptr<const TokenTrie>> Create(
-      std::vector<std::string> token_bytes, std::vector<uint32_t> end_tokens);
+      std::vector<std::string> token_bytes, std::vector<uint32_t> end_tokens,
+      size_t max_class_bytes = size_t{256} << 20);
 
   const TrieNode& node(uint32_t id) const { return nodes_[id]; }  // 0 is the root
   size_t num_nodes() const { return nodes_.size(); }
@@ -128,6 +130,7 @@ class TokenTrie {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   size_t class_bytes() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
+  size_t max_class_bytes_ = 0;
   mutable Mutex mutex_;
   mutable std::vector<std::weak_ptr<const ClassTokens>> classes_ ABSL_GUARDED_BY(mutex_);
   // The last used is at the back.

@@ -123,5 +123,25 @@ TEST(ClassTokensTest, CountsTheCodePointsOfTokens) {
   }
 }
 
+// However many grammars have classes of their own.
+TEST(ClassTokensTest, TablesInUseAreBounded) {
+  constexpr size_t kMost = size_t{64} << 10;
+  const auto trie = TokenTrie::Create({"a", "b"}, {}, kMost).value();
+  std::vector<std::shared_ptr<const ClassTokens>> used;
+  const auto tokens_of = [&](uint32_t i) {
+    return trie->TokensOfClass(CodePointSet{{'a', 0x1000 + i}});
+  };
+  size_t bytes = 0;
+  while (auto tokens = tokens_of(static_cast<uint32_t>(used.size()))) {
+    ASSERT_LE(bytes, kMost);
+    bytes += tokens->memory_bytes();
+    used.push_back(std::move(tokens));
+  }
+  EXPECT_GT(used.size(), 3u);
+  EXPECT_EQ(tokens_of(0), used[0]) << "one that is there costs nothing more";
+  used.resize(1);
+  EXPECT_NE(tokens_of(1000), nullptr);
+}
+
 }  // namespace
 }  // namespace tandem::gateway::constraint
