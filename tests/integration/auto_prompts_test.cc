@@ -11,9 +11,6 @@ namespace {
 
 using ::testing::StartsWith;
 
-// Microseconds a row and layer: far more than its computing takes where other work has the processors.
-constexpr int kSlow = 1'000, kSlower = 4'000;
-
 class AutoPromptsTest : public ReplicasFixture {
  protected:
   AutoPromptsTest() { setenv("XDG_CACHE_HOME", directory_.path().c_str(), 1); }
@@ -72,7 +69,7 @@ class AutoPromptsTest : public ReplicasFixture {
 
 TEST_F(AutoPromptsTest, PromptsGoToAnNpuThatIsFasterAndComeBackWhenItIsNot) {
   StartLoader();
-  Start("gpu0", kSlow);
+  Start("gpu0", 200);
   Start("npu0", 0);
   LaunchAuto();
   EXPECT_THAT(InForce(), StartsWith("prompts: Embed and Head on gpu0"));
@@ -84,7 +81,7 @@ TEST_F(AutoPromptsTest, PromptsGoToAnNpuThatIsFasterAndComeBackWhenItIsNot) {
   EXPECT_GT(Status().replicas(1).handed_over(), 0u);
 
   // The NPU is slow: the GPU does it all, and no stream notices.
-  Delay("npu0", kSlower);
+  Delay("npu0", 1'000);
   AnswerUntil("everything on gpu0", 0, expected);  // one is no list
   EXPECT_EQ(Status().recoveries(), 0u) << "the plan that decodes is the same";
 
@@ -96,7 +93,7 @@ TEST_F(AutoPromptsTest, PromptsGoToAnNpuThatIsFasterAndComeBackWhenItIsNot) {
 TEST_F(AutoPromptsTest, ASlowNpuComputesNoPromptsAndTheMeasurementIsKept) {
   StartLoader();
   Start("gpu0", 0);
-  Start("npu0", kSlow);
+  Start("npu0", 400);
   LaunchAuto();
   v1::GetStatusResponse status = Status();
   ASSERT_GE(status.placements_size(), 3);
@@ -109,7 +106,7 @@ TEST_F(AutoPromptsTest, ASlowNpuComputesNoPromptsAndTheMeasurementIsKept) {
   StopServing();
 
   // No longer true, and not measured again.
-  Delay("gpu0", kSlow);
+  Delay("gpu0", 400);
   Delay("npu0", 0);
   LaunchAuto();
   EXPECT_EQ(Status().placements_size(), status.placements_size());
@@ -125,7 +122,7 @@ TEST_F(AutoPromptsTest, WithoutAnNpuTheGpuServesAlone) {
   EXPECT_EQ(Status().replicas_size(), 0);
   const auto expected = Answers();
   // It comes, does whole layers, and is faster.
-  Delay("gpu0", kSlow);
+  Delay("gpu0", 200);
   Start("npu0", 0);
   EXPECT_TRUE(Eventually([&] { return Status().replicas_size() == 2; }, absl::Seconds(60)));
   AwaitReady(1);
