@@ -15,13 +15,13 @@ namespace tandem {
 // allocator give free memory back.
 class HeapTrimmer {
  public:
-  // Growth of the unused memory that starts a trim: so much, and a part of all that is in memory.
+  // A trim starts when the unused memory has grown by this, or by this part of all that is in memory if that is more.
   static constexpr int64_t kWorthBytes = 512 << 10;
   static constexpr int64_t kWorthPart = 64;
   // Allocations of this size go back when they are freed, and so does the free end of an arena.
   // The logits of a row, 1 MiB, are below it.
   static constexpr int kWholeBytes = 2 << 20;
-  // Each arena may keep so much of its free end.  By default there are eight for each processor.
+  // Each arena may keep kWholeBytes free at its end.  By default glibc makes eight arenas for each processor.
   static constexpr int kMaxArenas = 8;
 
   explicit HeapTrimmer(absl::Duration interval = absl::Seconds(5));

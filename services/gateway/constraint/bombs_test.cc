@@ -95,6 +95,28 @@ TEST(BombsTest, RepeatsOfRepeatsAndChainsOfRulesLeaveTheStackAlone) {
   EXPECT_EQ(Follow(SourceKind::kRegex, Repeated("a", 100'000)), absl::OkStatus());
 }
 
+// Terminals that share what they are made of: few nodes, and ways through them without number.
+TEST(BombsTest, SharedTerminalsAreNotFollowedWayByWay) {
+  for (const char* body :
+       {R"(T%d "a" | ("z" | T%d "y") "c")", R"("a" T%d | "c" ("z" | "y" T%d))"}) {
+    for (const char* last : {"/[^x]+/", "/[a-z]/", "/[^x]*y/"}) {
+      std::string lark = "start: T0\n";
+      for (int i = 0; i < 60; ++i) {
+        std::string rule = body;
+        for (size_t at; (at = rule.find("%d")) != std::string::npos;) {
+          rule.replace(at, 2, std::to_string(i + 1));
+        }
+        lark += absl::StrFormat("T%d: %s\n", i, rule);
+      }
+      lark += absl::StrFormat("T60: %s\n", last);
+      const std::clock_t begin = std::clock();
+      const absl::Status status = Follow(SourceKind::kLark, lark, absl::Seconds(3));
+      EXPECT_TRUE(status.ok() || absl::IsResourceExhausted(status)) << last << ": " << status;
+      EXPECT_LT(std::clock() - begin, (kSanitized ? 20 : 2) * CLOCKS_PER_SEC) << body << last;
+    }
+  }
+}
+
 TEST(BombsTest, ReadingAndBuildingKeepTheirTimeAndMemory) {
   std::string classes;
   for (int i = 0; i < 100'000; ++i) classes += absl::StrFormat("[a\\x{%x}]", 0x100 + i);

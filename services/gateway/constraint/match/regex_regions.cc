@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
-#include "services/gateway/constraint/grammar/part_arena.h"
+#include "services/gateway/constraint/match/regex_shape.h"
 #include "services/gateway/constraint/regex/expression.h"
 
 namespace tandem::gateway::constraint {
@@ -19,8 +19,6 @@ constexpr uint32_t kMinClassSize = 20;
 constexpr uint32_t kMinTableDigits = 15;
 // Each takes some milliseconds and a megabyte with a vocabulary of 262,144 tokens.
 constexpr size_t kMaxClasses = 32;
-// Code points of a class that is most of all.
-constexpr uint32_t kMinSkipped = 0x10000;
 // Bound the search for a class whose every text fits.
 constexpr size_t kMaxLeadingClasses = 3;
 constexpr size_t kMaxClosedPlaces = 2000;
@@ -77,13 +75,6 @@ ClassTables PrepareClasses(const RegexArena& arena, const TokenTrie& trie) {
   return tables;
 }
 
-bool EndsTerminal(const RegexArena& arena, RegexId state) {
-  if (!arena.node(state).accepts) return false;
-  std::vector<uint32_t> tags;
-  arena.AcceptedTags(state, tags);
-  return std::ranges::any_of(tags, [](uint32_t tag) { return tag != kFinalTag; });
-}
-
 void RegexRegions::LimitSearch(uint64_t most) {
   search_end_ = std::min(search_work_ + std::min(most, kMaxSearch), kMaxSearchInAll);
 }
@@ -94,29 +85,6 @@ void RegexRegions::Clear() {
   closed_.clear();
   transitions_.clear();
   bytes_ = 0;
-}
-
-bool RegexRegions::AddRepeat(RegexId id, RepeatedClass* out) const {
-  const RegexNode& node = arena_.node(id);
-  const bool repeat = node.kind == RegexKind::kRepeat;
-  const RegexNode& one = repeat ? arena_.node(node.a) : node;
-  if (one.kind != RegexKind::kClass || (out->max > 0 && one.a != out->regex_class)) return false;
-  const uint32_t min = repeat ? node.b : 1, max = repeat ? node.c : 1;
-  out->regex_class = one.a;
-  out->min += std::min(min, kUnlimited - out->min);
-  out->max += std::min(max, kUnlimited - out->max);
-  return true;
-}
-
-bool RegexRegions::FindRepeat(RegexId id, RepeatedClass* out) const {
-  *out = {0, 0, 0, id};
-  while (out->rest != kEmptyText) {
-    const RegexNode& node = arena_.node(out->rest);
-    const bool chain = node.kind == RegexKind::kConcat;
-    if (!AddRepeat(chain ? node.a : out->rest, out)) break;
-    out->rest = chain ? node.b : kEmptyText;
-  }
-  return out->max > 0;
 }
 
 const RegexRegion& RegexRegions::Of(RegexId state, bool avoiding) {
@@ -169,7 +137,7 @@ RegexRegion RegexRegions::FindRepeatRegion(RegexId state) {
   const RegexNode& node = arena_.node(state);
   if (node.kind != RegexKind::kConcat || EndsTerminal(arena_, node.b)) return region;
   const RegexNode& head = arena_.node(node.a);
-  RepeatedClass found;
+  std::optional<RepeatedClass> found;
   // Of the repeat and what follows it up to node.b; of it so much that what follows has room.
   uint32_t longest = kUnlimited, sure = kUnlimited, length = kUnlimited;
   bool bounded = false;
@@ -200,43 +168,46 @@ RegexRegion RegexRegions::FindRepeatRegion(RegexId state) {
       // The length is the repeat.
       if (excluded == RegexArena::kNoLength || longest <= excluded) return region;
       for (const RegexId child : arena_.children(head)) {
-        if (arena_.node(child).kind == RegexKind::kRepeat && !FindRepeat(child, &found)) {
-          return region;
-        }
+        if (arena_.node(child).kind != RegexKind::kRepeat) continue;
+        found = FindRepeat(arena_, child);
+        if (!found) return region;
       }
-      longest = found.max;
+      if (!found) return region;
+      longest = found->max;
     } else {
-      if (!FindRepeat(pattern, &found) || arena_.node(found.rest).boolean) return region;
+      found = FindRepeat(arena_, pattern);
+      if (!found || arena_.node(found->rest).boolean) return region;
       if (excluded > 0) {
-        const bool free = excluded != RegexArena::kNoLength && found.rest == kEmptyText &&
-                          found.max > excluded && longest > excluded;
+        const bool free = excluded != RegexArena::kNoLength && found->rest == kEmptyText &&
+                          found->max > excluded && longest > excluded;
         if (!free) return region;
       }
       // A text of the least length must be there: the repeat fills it.
-      if (any_pattern && found.max != kUnlimited) return region;
+      if (any_pattern && found->max != kUnlimited) return region;
       if (longest != kUnlimited) {
         // An upper bound: tokens that leave less may fit.
-        const uint64_t needed = arena_.MinLength(found.rest);
-        if (needed + found.min > longest) return region;
+        const uint64_t needed = arena_.MinLength(found->rest);
+        if (needed + found->min > longest) return region;
         sure = longest - static_cast<uint32_t>(needed);
       }
-      longest = std::min(longest, found.max);
+      longest = std::min(longest, found->max);
     }
   } else {
-    if (!FindRepeat(state, &found) || EndsTerminal(arena_, found.rest)) return region;
-    longest = found.max;
+    found = FindRepeat(arena_, state);
+    if (!found || EndsTerminal(arena_, found->rest)) return region;
+    longest = found->max;
   }
   const bool exact = head.kind != RegexKind::kAnd;
-  const RegexClass& regex_class = arena_.regex_class(found.regex_class);
+  const RegexClass& regex_class = arena_.regex_class(found->regex_class);
   if (regex_class.code_points.size() < kMinClassSize) return region;
-  const ClassTokens* tokens = TokensOfClass(found.regex_class);
+  const ClassTokens* tokens = TokensOfClass(found->regex_class);
   if (tokens == nullptr) return region;
-  ByteSet after = arena_.Alphabet(found.rest);
+  ByteSet after = arena_.Alphabet(found->rest);
   if (head.kind == RegexKind::kAnd) after = after | arena_.Alphabet(node.b);
   const bool overlaps = !(after & tokens->first_bytes()).empty();
   // Where what follows may read the class's code points too, it may take those beyond the limit.
   sure = std::min(sure, longest);
-  region.only_if_beyond_tokens = overlaps && (found.max != kUnlimited || sure < longest);
+  region.only_if_beyond_tokens = overlaps && (found->max != kUnlimited || sure < longest);
   region.longest = overlaps ? sure : longest;
   if (overlaps && length != kUnlimited && !BeginsWithin(node.b, *tokens)) {
     // But not beyond the length.
@@ -250,32 +221,12 @@ RegexRegion RegexRegions::FindRepeatRegion(RegexId state) {
   region.max = sure;
   if (exact) {
     region.follows = {};
-    for (const auto& [bytes, next] : TransitionsOf(found.rest)) {
+    for (const auto& [bytes, next] : TransitionsOf(found->rest)) {
       if (next != kNothing) region.follows = region.follows | bytes;
     }
     if (spelled) region.follows.Add('\\');
   }
   return region;
-}
-
-bool RegexRegions::EndsOutside(RegexId id, const ClassTokens& tokens) const {
-  for (;; id = arena_.node(id).b) {
-    const RegexNode& node = arena_.node(id);
-    if (node.kind == RegexKind::kOr) {
-      return std::ranges::all_of(arena_.children(node),
-                                 [&](RegexId child) { return EndsOutside(child, tokens); });
-    }
-    const bool chain = node.kind == RegexKind::kConcat;
-    const RegexNode& head = chain ? arena_.node(node.a) : node;
-    if (head.kind == RegexKind::kLiteral &&
-        std::ranges::any_of(arena_.literal(head), [&](char byte) {
-          return static_cast<uint8_t>(byte) < 0x80 &&
-                 !tokens.first_bytes().Contains(static_cast<uint8_t>(byte));
-        })) {
-      return true;
-    }
-    if (!chain) return false;
-  }
 }
 
 RegexRegion RegexRegions::FindJointRegion(RegexId state) {
@@ -313,21 +264,11 @@ RegexRegion RegexRegions::FindJointRegion(RegexId state) {
   for (std::vector<RegexId>& parts : all) {
     RegexRegion region = FindRepeatRegion(arena_.Concat(arena_.And(std::move(parts)), tail));
     if (region.tokens == nullptr || region.max != kUnlimited) continue;
-    if (!EndsOutside(state, *region.tokens)) continue;
+    if (!EndsOutside(arena_, state, *region.tokens)) continue;
     region.exits = OutsideOf(*region.tokens);
     return region;
   }
   return {};
-}
-
-bool RegexRegions::TakesAnyMore(RegexId id) const {
-  while (arena_.node(id).kind == RegexKind::kConcat) id = arena_.node(id).b;
-  const RegexNode& node = arena_.node(id);
-  if (node.kind == RegexKind::kOr || node.kind == RegexKind::kAnd) {
-    return std::ranges::all_of(arena_.children(node),
-                               [this](RegexId child) { return TakesAnyMore(child); });
-  }
-  return node.kind == RegexKind::kRepeat && node.c == kUnlimited && arena_.IsAnyCodePoint(node.a);
 }
 
 // A pattern and a length: as the pattern alone where it is closed, but for long texts.
@@ -356,7 +297,7 @@ RegexRegion RegexRegions::FindBoundedRegion(RegexId state) {
   // The pattern is the same at many lengths.
   const RegexId pattern = arena_.And(std::move(others));
   // Else a least length of more than one might keep it from ending.
-  if (shortest > 1 && !TakesAnyMore(pattern)) return {};
+  if (shortest > 1 && !TakesAnyMore(arena_, pattern)) return {};
   const auto [known, added] = closed_.try_emplace(pattern);
   if (added) bytes_ += sizeof(RegexRegion) + 16;
   RegexRegion region = known->second;
@@ -378,32 +319,13 @@ RegexRegion RegexRegions::FindBoundedRegion(RegexId state) {
   return region;
 }
 
-std::optional<RegexRegions::Search> RegexRegions::FindSearch(RegexId id) const {
-  const RegexNode& node = arena_.node(id);
-  if (node.kind == RegexKind::kOr) {
-    for (const RegexId child : arena_.children(node)) {
-      if (const auto found = FindSearch(child)) return found;
-    }
-    return std::nullopt;
-  }
-  if (node.boolean) return std::nullopt;
-  if (node.kind == RegexKind::kConcat && arena_.node(node.a).kind == RegexKind::kOr) {
-    auto found = FindSearch(node.a);
-    if (found) found->needed += std::min(arena_.MinLength(node.b), kUnlimited - found->needed);
-    return found;
-  }
-  RepeatedClass skipped;
-  if (!FindRepeat(id, &skipped) || skipped.max != kUnlimited) return std::nullopt;
-  if (arena_.regex_class(skipped.regex_class).code_points.size() < kMinSkipped) return std::nullopt;
-  return Search{skipped.regex_class, arena_.MinLength(id)};
-}
-
 RegexRegion RegexRegions::FindClosedRegion(RegexId state, std::optional<uint32_t> any) {
-  if (const auto search = FindSearch(state)) {
+  if (const auto search = FindSearch(arena_, state)) {
     // Whatever comes, the search goes on.
     RegexRegion region;
     region.tokens = TokensOfClass(search->regex_class);
-    if (region.tokens != nullptr && (any.has_value() || EndsOutside(state, *region.tokens))) {
+    if (region.tokens != nullptr &&
+        (any.has_value() || EndsOutside(arena_, state, *region.tokens))) {
       region.max = region.longest = kUnlimited;
       region.needed = search->needed;
       region.exits = OutsideOf(*region.tokens);
@@ -434,7 +356,8 @@ RegexRegion RegexRegions::FindClosedRegion(RegexId state, std::optional<uint32_t
     search_end_ = end;
     region.longest = kUnlimited;
     if (closed) return region;
-    if (region.max > partly.max && (any.has_value() || EndsOutside(state, *region.tokens))) {
+    if (region.max > partly.max &&
+        (any.has_value() || EndsOutside(arena_, state, *region.tokens))) {
       partly = region;
     }
   }

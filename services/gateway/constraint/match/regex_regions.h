@@ -19,9 +19,6 @@ namespace tandem::gateway::constraint {
 using ClassTables = std::vector<std::shared_ptr<const ClassTokens>>;
 ClassTables PrepareClasses(const RegexArena& arena, const TokenTrie& trie);
 
-// Whether a terminal ends at `state` after which the text may go on.
-bool EndsTerminal(const RegexArena& arena, RegexId state);
-
 // A state within a repeat of a class: all tokens of at most `max` code points fit, those of at most
 // `longest` may.
 struct RegexRegion {
@@ -74,13 +71,6 @@ class RegexRegions {
   // Whether a text of `id` may begin with a byte that begins the class's texts.
   bool BeginsWithin(RegexId id, const ClassTokens& tokens);
   RegexRegion FindRepeatRegion(RegexId state);
-  // Any number of code points of a class, then a text that is searched for.
-  struct Search {
-    uint32_t regex_class;
-    uint32_t needed;  // the least code points of a whole text
-  };
-  // Of an alternative, where there are several; of classes of most code points alone.
-  std::optional<Search> FindSearch(RegexId id) const;
   // A class all of whose texts lead to live states.  `any`: the class of all code points, for a text
   // whose length is bounded too; how much it needs to end is found then.
   RegexRegion FindClosedRegion(RegexId state, std::optional<uint32_t> any = std::nullopt);
@@ -92,23 +82,9 @@ class RegexRegions {
   // Takes from a class that is not closed the rarest byte of each way out, until none is left.
   RegexRegion FindAvoidingRegion(RegexId state);
   RegexRegion FindBoundedRegion(RegexId state);
-  // Whether any text may follow each text of `id`, as after a search.
-  bool TakesAnyMore(RegexId id) const;
   // Of alternatives that exclude each other: (A and B) or (A and not B) goes on as A does.
   RegexRegion FindJointRegion(RegexId state);
-  // Whether each text of `id` that ends a terminal has a byte that the class's texts do not have.
-  bool EndsOutside(RegexId id, const ClassTokens& tokens) const;
   const std::vector<Transition>& TransitionsOf(RegexId state);
-  // A repeat of a class and what follows it, within FindRegion.
-  struct RepeatedClass {
-    uint32_t regex_class;
-    uint32_t min;
-    uint32_t max;
-    RegexId rest;
-  };
-  bool FindRepeat(RegexId id, RepeatedClass* out) const;
-  // Adds a node's repeats of the class of `out`, or of its first class.
-  bool AddRepeat(RegexId id, RepeatedClass* out) const;
   const ClassTokens* TokensOfClass(uint32_t number);  // null: there are too many classes
 
   RegexArena& arena_;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "services/gateway/constraint/grammar/part_arena.h"
+#include "services/gateway/constraint/match/regex_shape.h"
 #include "services/gateway/constraint/regex/expression.h"
 
 namespace tandem::gateway::constraint {
@@ -243,14 +244,9 @@ void RegexWalker::Walk(RegexId state, uint32_t node_id, uint32_t depth) {
   if (node.digits_below >= kMinRegionDigits) state = AddRegions(state, node_id, depth);
   if (state == kNothing || exceeded()) return;
   visits_ += node.num_children;
-  const RegexId* row = RowOf(state);
   for (uint32_t i = 0; i < node.num_children; ++i) {
     const TrieNode& child = trie_.node(node.first_child + i);
-    RegexId next = row == nullptr ? kUnknown : row[child.byte];
-    if (next == kUnknown) {
-      next = StepSlowly(state, child.byte);
-      row = RowOf(state);
-    }
+    const RegexId next = Step(state, child.byte);
     if (next == kNothing) continue;
     if (child.num_children == 0) {
       AddTokens(child);

@@ -66,7 +66,7 @@ class RegexWalker {
 
  private:
   static constexpr RegexId kUnknown = UINT32_MAX;
-  // Of the table, [256]; null where there is none yet.
+  // The state's steps by byte, [256]; null before StepSlowly makes them.
   const RegexId* RowOf(RegexId state) const {
     return state < rows_.size() ? rows_[state].get() : nullptr;
   }
