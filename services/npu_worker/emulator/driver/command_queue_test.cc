@@ -65,13 +65,13 @@ TEST_F(CommandQueueTest, CommandsRunInOrderAndReportTheirStates) {
 }
 
 TEST_F(CommandQueueTest, AFifthCommandInFlightWaits) {
-  const auto queue = MakeQueue({.hang_ms = 2000, .hang_count = 1});
+  const auto queue = MakeQueue({.hang_ms = 1500, .hang_count = 1});
   uint64_t sequence = 0;
   const absl::Time start = absl::Now();
   for (uint64_t i = 0; i < kCommandsInFlight; ++i) queue->Submit(Packet(1), &sequence);
-  EXPECT_LT(absl::Now() - start, absl::Milliseconds(1900)) << "four are taken at once";
+  EXPECT_LT(absl::Now() - start, absl::Milliseconds(1400)) << "four are taken at once";
   queue->Submit(Packet(1), &sequence);
-  EXPECT_GE(absl::Now() - start, absl::Milliseconds(2000)) << "the fifth waits for the first";
+  EXPECT_GE(absl::Now() - start, absl::Milliseconds(1500)) << "the fifth waits for the first";
   ASSERT_EQ(queue->Wait(sequence, In(absl::Seconds(30))), 0);
   EXPECT_EQ(sum_, 5u);
 }
