@@ -1,5 +1,6 @@
 """Clients whose latency is measured: each asks for little, and again when it has its answer."""
 
+import concurrent.futures
 import http.client
 import json
 import math
@@ -87,6 +88,18 @@ class Latencies:
     @property
     def p99(self):
         return self.quantile(0.99)
+
+
+def use(kinds, services, key=None, clients=16, requests=5):
+    """Clients of each kind, all at once: a server in use has threads, arenas and caches that a new one has not."""
+    asked = [victim for _ in range(clients) for victim in victims(kinds, services, key).values()]
+
+    def ask(victim):
+        for _ in range(requests):
+            victim.ask()
+        victim.close()
+    with concurrent.futures.ThreadPoolExecutor(len(asked)) as pool:
+        list(pool.map(ask, asked))  # raises what one raised
 
 
 def measure(asked, samples, seconds):
