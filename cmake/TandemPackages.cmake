@@ -69,8 +69,10 @@ if(TARGET tandem-npu-worker)
 endif()
 install(FILES ${debian}/models.README RENAME README DESTINATION share/tandem/models
   COMPONENT tandem-loader)
-install(FILES ${CMAKE_SOURCE_DIR}/models/demo/demo.Q8_0.gguf DESTINATION share/tandem/models
+set(demo_model ${CMAKE_SOURCE_DIR}/models/demo2)
+install(FILES ${demo_model}/demo2.Q8_0.gguf ${demo_model}/demo2.mmproj-F16.gguf DESTINATION share/tandem/models
   COMPONENT tandem-demo-model)
+install(FILES ${demo_model}/shapes.png DESTINATION share/doc/tandem-demo-model COMPONENT tandem-demo-model)
 # As in the repository, so that links between documents hold.
 install(FILES ${CMAKE_SOURCE_DIR}/README.md ${CMAKE_SOURCE_DIR}/CHANGELOG.md
   DESTINATION share/doc/tandem-common COMPONENT tandem-common)
@@ -158,8 +160,8 @@ tandem_package(tandem-common ALL SUMMARY "user, systemd target and documents of 
   DEPENDS "init-system-helpers (>= 1.54~)" "systemd | systemd-standalone-sysusers | systemd-sysusers"
   SUGGESTS "tandem")
 tandem_package(tandem-demo-model ALL SUMMARY "small language model to try Tandem with"
-  LINES ${about} "This package has the model of 11 MB that comes with it: it knows capitals,"
-        "sums, lists, JSON and stories."
+  LINES ${about} "This package has the model of 18 MB that comes with it: it knows capitals,"
+        "sums, lists and JSON, calls tools and reads pictures of shapes and words."
   SUGGESTS "tandem")
 tandem_package(tandem-gateway SUMMARY "gateway of Tandem, for clients of language models"
   LINES ${about} "This is the one that clients talk to, by gRPC, by OpenAI's and Ollama's HTTP"

@@ -1,5 +1,5 @@
 # Unpacks tests/data into build/test_data (shared by all presets), once: a file is unpacked again
-# only when its archive is newer.
+# only when its archive is newer.  The bundled model is there without its vision encoder.
 set(TANDEM_TEST_DATA_DIR ${CMAKE_SOURCE_DIR}/build/test_data)
 find_program(TANDEM_XZ xz REQUIRED)
 file(GLOB_RECURSE data_files RELATIVE ${CMAKE_SOURCE_DIR}/tests/data CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/data/*)
@@ -18,3 +18,4 @@ foreach(file ${data_files})
     configure_file(${source} ${TANDEM_TEST_DATA_DIR}/${file} COPYONLY)
   endif()
 endforeach()
+configure_file(${CMAKE_SOURCE_DIR}/models/demo2/demo2.Q8_0.gguf ${TANDEM_TEST_DATA_DIR}/demo2.Q8_0.gguf COPYONLY)

@@ -25,7 +25,7 @@ describe("agents' libraries", { skip: old }, () => {
   const model = "demo2.Q8_0.gguf";
 
   before(async () => {
-    cluster = await startCluster(process.env.TANDEM_BIN, ["--npu", "off"], "", { model: `tests/data/${model}`, context: 2048 });
+    cluster = await startCluster(process.env.TANDEM_BIN, ["--npu", "off"], "", { model: `models/demo2/${model}`, context: 2048 });
     ai = await import("ai");
     langchain = await import("langchain");
     const { createOpenAI } = await import("@ai-sdk/openai");

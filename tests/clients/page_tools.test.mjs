@@ -16,7 +16,7 @@ describe("the chat page and functions", { skip: !browserPath }, () => {
   let page;
 
   before(async () => {
-    cluster = await startCluster(process.env.TANDEM_BIN, ["--npu", "off"], "", { model: "tests/data/demo2.Q8_0.gguf", context: 2048 });
+    cluster = await startCluster(process.env.TANDEM_BIN, ["--npu", "off"], "", { model: "models/demo2/demo2.Q8_0.gguf", context: 2048 });
     await browser.start();
     page = await browser.open(cluster.url);
   });

@@ -34,7 +34,7 @@ describe("tools", () => {
   const model = "demo2.Q8_0.gguf";
 
   before(async () => {
-    cluster = await startCluster(process.env.TANDEM_BIN, ["--npu", "off"], "", { model: `tests/data/${model}`, context: 2048 });
+    cluster = await startCluster(process.env.TANDEM_BIN, ["--npu", "off"], "", { model: `models/demo2/${model}`, context: 2048 });
     openai = new OpenAI({ baseURL: `${cluster.url}/v1`, apiKey: "none", maxRetries: 0 });
     ollama = new Ollama({ host: cluster.url });
     anthropic = new Anthropic({ baseURL: cluster.url, apiKey: "none", maxRetries: 0 });

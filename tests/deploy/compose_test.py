@@ -4,6 +4,7 @@ dashboards and alerts; then the same without an NPU.  in_containers.sh runs it, 
     compose_test.py REPOSITORY FOLDER
 """
 
+import base64
 import contextlib
 import json
 import math
@@ -98,14 +99,17 @@ class Compose:
                                          {"Content-Type": "application/json"})
         return urllib.request.urlopen(request, timeout=60, context=context)
 
-    def ask(self, text, **more):
-        body = {"model": "demo.Q8_0.gguf", "temperature": 0, "messages": [{"role": "user", "content": text}], **more}
+    def ask(self, text, picture=None, **more):
+        if picture:
+            url = "data:image/png;base64," + base64.b64encode(picture).decode()
+            text = [{"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": text}]
+        body = {"model": "demo2.Q8_0.gguf", "temperature": 0, "messages": [{"role": "user", "content": text}], **more}
         with self.post("v1/chat/completions", body) as answer:
             return json.load(answer)["choices"][0]["message"]["content"]
 
     def stream(self, prompt, tokens, at_chunk=None):
         """The text of a streamed completion; `at_chunk` is called after the third piece."""
-        body = {"model": "demo.Q8_0.gguf", "temperature": 0, "prompt": prompt, "max_tokens": tokens, "stream": True}
+        body = {"model": "demo2.Q8_0.gguf", "temperature": 0, "prompt": prompt, "max_tokens": tokens, "stream": True}
         text, pieces = "", 0
         with self.post("v1/completions", body) as answer:
             for line in answer:
@@ -233,6 +237,9 @@ def with_npu(compose):
     answer = compose.ask(QUESTION)
     say(f"through the proxy: {answer}")
     assert "Tokyo" in answer
+    answer = compose.ask("How many shapes are there?", (HERE.parents[1] / "models/demo2/shapes.png").read_bytes())
+    say(f"of a picture: {answer}")
+    assert "three" in answer
     prometheus = Prometheus(compose)
     prometheus.wait_for_targets(ANSWERED)
     say("all targets are up")

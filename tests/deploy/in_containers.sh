@@ -76,7 +76,7 @@ if [ "$parts" != compose ]; then
     scripts/quickstart
     scripts/install
     cd /
-    tandem serve --model /usr/local/share/tandem/models/demo.Q8_0.gguf --npu off >/tmp/serve.log 2>&1 &
+    tandem serve --model /usr/local/share/tandem/models/demo2.Q8_0.gguf --npu off >/tmp/serve.log 2>&1 &
     tries=0
     until tandem generate --chat --temperature 0 "What is the capital of France?" 2>/tmp/log; do
       [ "$((tries += 1))" -lt 120 ] || { cat /tmp/log /tmp/serve.log; exit 1; }
@@ -88,6 +88,7 @@ if [ "$parts" != compose ]; then
     { tail -n 40 "$work/log"; die "quickstart or scripts/install fails on a bare Debian 13"; }
   tail -n 12 "$work/log"
   grep -q Tokyo "$work/log" || die "quickstart does not answer Tokyo"
+  grep -q 'A large white square at the top right' "$work/log" || die "quickstart does not see the picture"
   grep -q Paris "$work/log" || die "what scripts/install installs does not answer Paris"
 fi
 

@@ -20,7 +20,7 @@ echo mine >"$prefix/bin/mine"
 install --no-build
 for file in bin/tandem bin/tandem-{gateway,gpu-worker,loader,health} lib/tandem/tandem-image-decoder share/man/man1/tandem.1.gz \
     share/man/man8/tandem-gateway.8.gz share/bash-completion/completions/tandem share/zsh/site-functions/_tandem share/fish/vendor_completions.d/tandem.fish \
-    share/tandem/models/demo.Q8_0.gguf share/doc/tandem-common/README.md share/doc/tandem-common/docs/operations.md \
+    share/tandem/models/demo2.Q8_0.gguf share/tandem/models/demo2.mmproj-F16.gguf share/doc/tandem-common/README.md share/doc/tandem-common/docs/operations.md \
     share/doc/tandem-gateway/{sbom.cdx.json,THIRD-PARTY-NOTICES.txt}; do
   expect_file "$file"
 done
@@ -34,13 +34,15 @@ npu=off
 [ -x "$prefix/bin/tandem-npu-worker" ] && [ -d "$prefix/lib/tandem/xrt-emulated" ] && npu=emulate
 mkdir "$work/elsewhere"
 cd "$work/elsewhere"
-env PATH="$prefix/bin:/usr/bin:/bin" tandem serve --model "$prefix/share/tandem/models/demo.Q8_0.gguf" --npu "$npu" \
+env PATH="$prefix/bin:/usr/bin:/bin" tandem serve --model "$prefix/share/tandem/models/demo2.Q8_0.gguf" --npu "$npu" \
   --runtime-dir "$work/run" --port 0 --http off >"$work/serve.log" 2>&1 &
 server=$!
 export TANDEM_ADDRESS=unix:$work/run/gateway.sock
 "$prefix/bin/tandem" status --wait 60 >/dev/null || die "no cluster: $(cat "$work/serve.log" "$work"/run/logs/*.log)"
 answer=$("$prefix/bin/tandem" generate --chat --temperature 0 "What is the capital of Japan?")
 grep -q Tokyo <<<"$answer" || die "it answers: $answer"
+answer=$("$prefix/bin/tandem" generate --chat --temperature 0 --image "$prefix/share/doc/tandem-demo-model/shapes.png" "How many shapes are there?")
+grep -q 'There are three shapes' <<<"$answer" || die "of a picture it says: $answer"
 
 echo "== a second time, while it serves"
 (cd "$prefix" && find . -type f -exec sha256sum {} + | sort) >"$work/first"

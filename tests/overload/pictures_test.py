@@ -54,7 +54,7 @@ class Bench:
         self.options = options
         encoder = pathlib.Path(folder) / "encoder.gguf"
         toy_encoder.write(encoder)
-        self.services = Services(options.programs, model=SOURCE / "tests/data" / pictures.MODEL, context=1024,
+        self.services = Services(options.programs, model=SOURCE / "models/demo2" / pictures.MODEL, context=1024,
                                  encoder=encoder)
         self.address, self.pid = self.services.http, self.services.gateway.pid
         self.seconds = options.seconds
