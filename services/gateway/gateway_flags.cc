@@ -238,6 +238,12 @@ void AddGatewayFlags(CLI::App& app, GatewayFlags& flags) {
          "again at SIGHUP: new lines "
          "join, lines that are gone leave when their requests have ended")
       ->check(CheckedBy(ReadReplicaFile));
+  app.add_option(
+         "--replica-names", flags.replica_names,
+         "In place of --worker: a replica on each worker of these names that is there, "
+         "tls://worker-{}.workers:7001 with 0, 1, 2... for {}.  Looked up every five seconds: "
+         "new ones join, those that are gone leave")
+      ->check(CheckedBy(CheckReplicaNames));
   app.add_flag("--out-on-npu", flags.executor.policy.out_on_npu,
                "Place output projections beside attention");
   app.add_option("--max-sequences", flags.engine.max_sequences, "Sequences running together")

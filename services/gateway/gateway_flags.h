@@ -14,6 +14,7 @@
 #include "services/gateway/executor/executor.h"
 #include "services/gateway/http/http_server.h"
 #include "services/gateway/model/model_names.h"
+#include "services/gateway/replica_names.h"
 #include "services/gateway/replica_workers.h"
 #include "services/gateway/tool_calls/call_parser.h"
 #include "services/gateway/trace/tracing.h"
@@ -39,6 +40,8 @@ struct GatewayFlags {
   ExecutorOptions executor;              // of the model on all workers
   std::vector<ReplicaWorkers> replicas;  // from FinishGatewayFlags
   std::string replica_file;              // in place of the workers above, read again at SIGHUP
+  std::string replica_names;             // ... likewise, as CheckReplicaNames takes it
+  std::optional<ReplicaNames> found;     // ... by those names; from FinishGatewayFlags
   ModelNameOptions names;
   std::string tool_format = "auto";
   std::optional<ToolFormat> tools;        // unset: the vocabulary decides; from FinishGatewayFlags
@@ -66,6 +69,9 @@ struct GatewayFlags {
   TraceFlags trace;
   double worker_wait_seconds = absl::ToDoubleSeconds(kWorkerWait);
   std::optional<double> segment_deadline_seconds;  // null: ExecutorOptions'
+
+  // Whether replicas may come and go.
+  bool replicas_change() const { return !replica_file.empty() || !replica_names.empty(); }
 };
 
 // `flags`: Borrowed; must outlive parsing.

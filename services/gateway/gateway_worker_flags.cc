@@ -19,6 +19,7 @@ constexpr uint64_t kKvAreaBytes = uint64_t{16} << 20;
 absl::Status CheckNpuPrompts(GatewayFlags& flags) {
   const std::pair<const char*, bool> others[] = {
       {"--replica-file: write layers=npu role=prompts on a line", !flags.replica_file.empty()},
+      {"--replica-names: attention alone does not cross hosts", !flags.replica_names.empty()},
       {"--prompt-replicas: they are for the same", flags.num_prompt_replicas > 0},
       {"--out-on-npu: the NPU has all layers", flags.executor.policy.out_on_npu},
       {"--layers: the NPU has all layers of prompts", !flags.layers.empty()}};
@@ -32,35 +33,53 @@ absl::Status CheckNpuPrompts(GatewayFlags& flags) {
 // Whether a replica for prompts, on the NPU, may come beside the one that there is.
 bool MayHaveAutoPrompts(const GatewayFlags& flags) {
   const ExecutorOptions& executor = flags.executor;
-  const bool alone = flags.replica_file.empty() && flags.num_replicas == 1 && !flags.npu_prompts;
+  const bool alone = !flags.replicas_change() && flags.num_replicas == 1 && !flags.npu_prompts;
   const bool free = flags.draft.device != "npu" && flags.layers.empty() &&
                     !executor.policy.out_on_npu && flags.prefix_cache != "off";
   return executor.policy.npu == NpuPolicy::kAuto && alone && free &&
          DivideBesideNpu(executor.worker_targets, executor.npu_targets, 1).ok();
 }
 
+// One way to name the workers is given, and nothing that does not go with it.
+absl::Status CheckWaysToNameWorkers(const GatewayFlags& flags) {
+  const ExecutorOptions& executor = flags.executor;
+  const bool by_flags = !executor.worker_targets.empty() || !executor.npu_targets.empty();
+  const bool by_file = !flags.replica_file.empty(), by_names = !flags.replica_names.empty();
+  if (by_flags + by_file + by_names != 1) {
+    return absl::InvalidArgumentError(
+        "give --worker for each worker, or --replica-file with the workers of each replica, or "
+        "--replica-names");
+  }
+  if (by_flags) return absl::OkStatus();
+  if (flags.num_replicas > 1) {
+    return absl::InvalidArgumentError(
+        by_file ? "--replicas: --replica-file has a line for each replica"
+                : "--replicas: --replica-names has a worker for each replica");
+  }
+  if (flags.num_prompt_replicas > 0) {
+    return absl::InvalidArgumentError(
+        by_file ? "--prompt-replicas: with --replica-file, write role=prompts on their lines"
+                : "--prompt-replicas: replicas of --replica-names are equal");
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status FinishWorkerFlags(GatewayFlags& flags) {
   ExecutorOptions& executor = flags.executor;
-  const bool by_file = !flags.replica_file.empty();
-  const bool by_flags = !executor.worker_targets.empty() || !executor.npu_targets.empty();
-  if (by_file == by_flags) {
-    return absl::InvalidArgumentError(
-        "give --worker for each worker, or --replica-file with the workers of each replica");
-  }
-  if (by_file && flags.num_replicas > 1) {
-    return absl::InvalidArgumentError("--replicas: --replica-file has a line for each replica");
-  }
-  if (by_file && flags.num_prompt_replicas > 0) {
-    return absl::InvalidArgumentError(
-        "--prompt-replicas: with --replica-file, write role=prompts on their lines");
-  }
+  TANDEM_RETURN_IF_ERROR(CheckWaysToNameWorkers(flags));
   TANDEM_RETURN_IF_ERROR(CheckTlsFiles(executor.tls));
   if (flags.npu_prompts) TANDEM_RETURN_IF_ERROR(CheckNpuPrompts(flags));
-  if (by_file) {
+  if (flags.replicas_change()) {
+    if (!flags.replica_names.empty()) {
+      flags.found.emplace(flags.replica_names);
+      flags.found->Look();
+      flags.replicas = flags.found->replicas();
+    } else {
+      TANDEM_ASSIGN_OR_RETURN(flags.replicas, ReadReplicaFile(flags.replica_file));
+    }
     // What does not belong to one replica, such as pictures, may be on any worker.
-    TANDEM_ASSIGN_OR_RETURN(flags.replicas, ReadReplicaFile(flags.replica_file));
     for (const ReplicaWorkers& replica : flags.replicas) {
       executor.worker_targets.insert(executor.worker_targets.end(), replica.workers.begin(),
                                      replica.workers.end());
@@ -84,10 +103,10 @@ absl::Status FinishWorkerFlags(GatewayFlags& flags) {
       any_remote = any_remote || target.remote;
     }
   }
-  const bool several = by_file || flags.num_replicas > 1;
-  // A replica of the file may leave, or get a role.
+  const bool several = flags.replicas_change() || flags.num_replicas > 1;
+  // A replica may leave, or get a role.
   const bool phases = flags.num_prompt_replicas > 0 || flags.npu_prompts || flags.auto_prompts;
-  executor.kv_area_bytes = by_file || phases ? kKvAreaBytes : 0;
+  executor.kv_area_bytes = flags.replicas_change() || phases ? kKvAreaBytes : 0;
   if (several && !flags.layers.empty()) {
     return absl::InvalidArgumentError(
         "--layers and replicas: layers are placed by memory in each replica; leave out --layers");
@@ -109,7 +128,9 @@ absl::Status CheckWorkers(const GatewayFlags& flags, const ReplicaWorkers& worke
         "--prefix-cache off: replicas for prompts hand the KV to others through their prefix "
         "cache");
   }
-  const std::string where = by_file ? flags.replica_file + ":" : "--worker";
+  const std::string where = by_file                        ? flags.replica_file + ":"
+                            : !flags.replica_names.empty() ? "--replica-names"
+                                                           : "--worker";
   for (const std::string& text : workers.npu_workers) {
     TANDEM_ASSIGN_OR_RETURN(const WorkerTarget target, ParseWorkerTarget(text));
     if (!target.remote) continue;

@@ -34,6 +34,7 @@ namespace tandem::gateway {
 namespace {
 
 constexpr absl::Duration kDrainPatience = absl::Seconds(30);
+constexpr absl::Duration kNamesPause = absl::Seconds(5);  // between two looks for --replica-names
 
 int Fail(const char* event, const absl::Status& status) {
   LogError(event, {{"reason", std::string(status.message())}});
@@ -59,7 +60,7 @@ PictureEncoderOptions PictureOptions(const GatewayFlags& flags, GatewayMeters& m
   return options;
 }
 
-// Reads the file of the replicas again.  After an error they stay as they are.
+// Those that the flags have now, or their file.  After an error they stay as they are.
 void ReloadReplicas(const GatewayFlags& flags, Launcher& launcher) {
   auto replicas = MakeReplicas(flags);
   if (!replicas.ok()) {
@@ -112,16 +113,31 @@ int Serve(const GatewayFlags& flags, ShutdownSignals& signals) {
   const auto http =
       StartHttpEdge(flags.http, launcher, service.methods(), page, meters, (*tracing)->sampler());
   if (!http.ok()) return Fail("cannot serve HTTP", http.status());
-  launcher.Begin([&server](bool ready) { (*server)->SetServing(ready); });
   const ServiceManager manager = ServiceManager::FromEnvironment();
   GatewayPulse pulse(launcher, flags.executor);
   Heartbeat heartbeat(manager, [&pulse] { return pulse.Take(absl::Now()); });
+  // Without a worker's name there is nothing to wait for yet.
+  bool begun = !flags.found.has_value() || flags.found->found();
+  const auto begin = [&] {
+    launcher.Begin([&server](bool ready) { (*server)->SetServing(ready); });
+  };
+  if (begun) begin();
+  std::optional<ReplicaNamesWatch> names;
+  if (flags.found.has_value()) {
+    if (!begun) LogInfo("waiting for a worker", {{"names", flags.replica_names}});
+    names.emplace(*flags.found, kNamesPause, [&, now = flags](auto found) mutable {
+      now.replicas = std::move(found);
+      ReloadReplicas(now, launcher);
+      if (!std::exchange(begun, true)) begin();
+    });
+  }
   signals.OnReload([&flags, &http, &launcher] {
     if (*http != nullptr) (*http)->Reload();
     if (!flags.replica_file.empty()) ReloadReplicas(flags, launcher);
   });
   signals.Wait();
   signals.OnReload(nullptr);
+  names.reset();
   heartbeat.End("draining");
   LogInfo("draining", {{"patience", absl::FormatDuration(kDrainPatience)}});
   (*server)->SetServing(false);

@@ -48,13 +48,13 @@ absl::StatusOr<ReplicaStarts> MakeReplicas(const GatewayFlags& flags,
         absl::StrFormat("--draft-device %s: the NPU computes prompts", flags.draft.device));
   }
   ReplicaStarts starts{.all = {},
-                       .change = !flags.replica_file.empty() || flags.auto_prompts,
+                       .change = flags.replicas_change() || flags.auto_prompts,
                        .shows_lone = !flags.auto_prompts};
   for (const ReplicaWorkers& replica : replicas) {
     TANDEM_ASSIGN_OR_RETURN(ExecutorOptions options, OptionsOf(flags, replica));
     if (any_on_npu && replica.npu_workers.empty()) options.policy.npu = NpuPolicy::kOff;
     // One that comes may share a worker with one that leaves.
-    if (!flags.replica_file.empty()) options = WithNewPlanId(std::move(options));
+    if (flags.replicas_change()) options = WithNewPlanId(std::move(options));
     ReplicaStart& start = starts.all.emplace_back();
     // Where prompts are computed few tokens are decoded.
     if (replica.role != ReplicaRole::kPrompts) {

@@ -16,15 +16,16 @@ export const skip = minor >= 21 ? false : `kubectl 1.21 or newer is not installe
 
 const schemas = { Deployment: "IoK8sApiAppsV1Deployment", HorizontalPodAutoscaler: "IoK8sApiAutoscalingV2HorizontalPodAutoscaler",
   Namespace: "IoK8sApiCoreV1Namespace", NetworkPolicy: "IoK8sApiNetworkingV1NetworkPolicy", PodDisruptionBudget: "IoK8sApiPolicyV1PodDisruptionBudget",
-  Service: "IoK8sApiCoreV1Service", ServiceAccount: "IoK8sApiCoreV1ServiceAccount" };
+  Service: "IoK8sApiCoreV1Service", StatefulSet: "IoK8sApiAppsV1StatefulSet", ServiceAccount: "IoK8sApiCoreV1ServiceAccount" };
 
 export const render = (path) => yaml.loadAll(execFileSync("kubectl", ["kustomize", join(folder, path)], { encoding: "utf8" }));
 export const of = (objects, kind) => objects.filter((object) => object.kind === kind);
 
-// The pod templates of a rendering: of Deployments, and of both kinds of pods of LeaderWorkerSets.
+// The pod templates of a rendering: of Deployments and StatefulSets, and of both kinds of pods of LeaderWorkerSets.
 export function templates(objects) {
   const groups = of(objects, "LeaderWorkerSet").map((object) => object.spec.leaderWorkerTemplate);
-  return [...of(objects, "Deployment").map((object) => object.spec.template), ...groups.flatMap((group) => [group.leaderTemplate, group.workerTemplate])];
+  const sets = [...of(objects, "Deployment"), ...of(objects, "StatefulSet")];
+  return [...sets.map((object) => object.spec.template), ...groups.flatMap((group) => [group.leaderTemplate, group.workerTemplate])];
 }
 const containers = (template) => [...(template.spec.initContainers ?? []), ...template.spec.containers];
 export const container = (template, name) => containers(template).find((one) => one.name === name);

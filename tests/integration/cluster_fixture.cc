@@ -24,8 +24,8 @@ void SetDeadline(grpc::ClientContext& context, absl::Duration timeout) {
 
 std::string ClusterFixture::Program(const std::string& name) {
   if (name == "serve") return "tandem";
-  if (name == "gpu1") return "tandem-gpu-worker";
-  return name == "gpu" || name == "npu" ? "tandem-" + name + "-worker" : "tandem-" + name;
+  if (name.starts_with("gpu")) return "tandem-gpu-worker";
+  return name == "npu" ? "tandem-npu-worker" : "tandem-" + name;
 }
 
 std::vector<std::string> ClusterFixture::Arguments(const std::string& name) const {
@@ -55,8 +55,7 @@ std::vector<std::string> ClusterFixture::Arguments(const std::string& name) cons
     arguments.insert(arguments.end(), more);
   };
   if (name == "loader") add({"--root", setup_.model_folder});
-  if (name == "gpu") add({"--name", "gpu0"});
-  if (name == "gpu1") add({"--name", "gpu1"});
+  if (name.starts_with("gpu")) add({"--name", name == "gpu" ? "gpu0" : name});
   if (name == "npu") add({"--name", "npu0", "--npu", "emulate"});
   if (name == "gateway") {
     add({"--loader", Target("loader"), "--model", setup_.model_file, "--npu",
@@ -64,6 +63,8 @@ std::vector<std::string> ClusterFixture::Arguments(const std::string& name) cons
          std::to_string(setup_.context_len), "--http", setup_.http});
     if (!setup_.replica_words.empty()) {
       add({"--replica-file", directory_->path() + "/replicas"});
+    } else if (setup_.by_name) {
+      add({"--replica-names", Target("gpu{}")});
     } else {
       add({"--worker", Target("gpu")});
       if (setup_.second_gpu) add({"--worker", Target("gpu1")});
@@ -80,6 +81,10 @@ std::string ClusterFixture::LogOf(const std::string& name) const {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
+void ClusterFixture::RemoveSocket(const std::string& name) const {
+  std::filesystem::remove(directory_->path() + "/" + name + ".sock");
+}
+
 void ClusterFixture::StartCluster(const ClusterSetup& setup) {
   setup_ = setup;
   directory_ = std::make_unique<TemporaryDirectory>();
@@ -92,7 +97,7 @@ void ClusterFixture::StartCluster(const ClusterSetup& setup) {
     StartService("serve");
   } else {
     StartService("loader");
-    StartService("gpu");
+    StartService(setup_.by_name ? "gpu1" : "gpu");
     if (setup_.second_gpu) StartService("gpu1");
     if (setup_.npu || setup_.draft_npu) StartService("npu");
     StartService("gateway");

@@ -32,6 +32,7 @@ struct ClusterSetup {
   std::string model_file = "demo.Q8_0.gguf";  // there
   std::string state = "ready";                // of the gateway, which StartCluster waits for
   std::string program_folder = BuildPath("bin");
+  bool by_name = false;    // --replica-names: "gpu1", and "gpu2"... if they are started
   bool draft_npu = false;  // without `npu`: an emulated NPU that a draft model alone may use
 };
 
@@ -52,7 +53,7 @@ class ClusterFixture : public ::testing::Test {
   void StopCluster();
   void TearDown() override { StopCluster(); }
 
-  // "loader", "gpu", "gpu1", "npu" or "gateway"; or "serve", which starts those.
+  // "loader", "gpu", "gpu1", "gpu2"..., "npu" or "gateway"; or "serve", which starts those.
   void StartService(const std::string& name);
   // kill -9, and waits for its end.
   void KillService(const std::string& name);
@@ -77,6 +78,8 @@ class ClusterFixture : public ::testing::Test {
   // Of the gateway's socket; of what a service under `tandem serve` has logged.
   std::string GatewayTarget() const { return Target("gateway"); }
   std::string LogOf(const std::string& name) const;
+  // What a service that was killed leaves.
+  void RemoveSocket(const std::string& name) const;
 
   v1::Generation::Stub& gateway() { return *gateway_; }
 

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <set>
 #include <thread>
 #include <vector>
@@ -95,6 +96,36 @@ TEST_F(ClusterReplicasTest, WorkersThatDieInTurnCostNoStream) {
   const v1::GetStatusResponse status = Status();
   EXPECT_GT(status.replicas(0).moved_away() + status.replicas(1).moved_away(), 0u);
   EXPECT_EQ(status.recoveries(), 4u);
+}
+
+// As pods of a StatefulSet that is scaled.
+TEST_F(ClusterReplicasTest, WorkersThatAreFoundByNameJoinAndLeave) {
+  StartCluster({.npu = false, .by_name = true});
+  EXPECT_THAT(Status().placement(), HasSubstr("gpu1"));
+  const v1::GenerateRequest request = GreedyRequest("The capital of", 200);
+  const Answer expected = Generate(request);
+  ASSERT_TRUE(expected.status.ok()) << expected.status.error_message();
+  StartService("gpu2");
+  AwaitReplica(1, "ready");
+
+  std::atomic<bool> left = false;
+  int answers = 0;
+  std::thread client([&] {
+    while (!left) {
+      const Answer answer = Generate(request);
+      EXPECT_TRUE(answer.status.ok()) << answer.status.error_message();
+      EXPECT_EQ(answer.tokens, expected.tokens);
+      ++answers;
+    }
+  });
+  KillService("gpu2");
+  RemoveSocket("gpu2");
+  WaitForStatus("one replica", [](const auto& status) {
+    return status.replicas_size() == 1 && status.replicas(0).workers(0) == "gpu1";
+  });
+  left = true;
+  client.join();
+  EXPECT_GT(answers, 0);
 }
 
 }  // namespace
