@@ -205,7 +205,7 @@ TEST_F(AutoPlacementTest, AnNpuThatRefusesThePlansIsLeftOut) {
   StartWorker("gpu0");
   const std::string refusal = directory_.path() + "/refusal";
   std::ofstream(refusal) << "no hardware context is free";
-  // With Out it has two placements: both are refused.
+  // With Out, and with layers of its own, it has three placements: all are refused.
   StartWorker("npu0", "unix:" + Socket("npu0"), {"--layers", "--refuse-plans", refusal});
   const auto executor = MustStart(AutoOptions());
   ASSERT_NE(executor, nullptr);
@@ -213,6 +213,42 @@ TEST_F(AutoPlacementTest, AnNpuThatRefusesThePlansIsLeftOut) {
   EXPECT_THAT(executor->plan().notice, HasSubstr("Attend x12 and Out x12 on npu0"));
   EXPECT_THAT(executor->plan().notice, HasSubstr("no hardware context is free"));
   ASSERT_OK(Greedy(*executor, prompt_, 6).status());
+}
+
+// Each row takes each device as long in each layer: with half of the layers each they compute two parts
+// of a prompt at once.
+TEST_F(AutoPlacementTest, AnNpuThatIsAsFastGetsHalfOfTheLayers) {
+  StartLoader();
+  for (const std::string name : {"gpu0", "npu0"}) {
+    Delay(name, 1'000);
+    std::vector<std::string> flags = {"--ffn-delay", directory_.path() + "/" + name + ".delay",
+                                      "--delay-by-row"};
+    if (name == "npu0") flags.push_back("--layers");
+    StartWorker(name, "unix:" + Socket(name), flags);
+  }
+  ExecutorOptions options = AutoOptions();
+  options.context_len = 2048;  // for long prompts
+  options.policy.npu = NpuPolicy::kOff;
+  auto gpu_alone = MustStart(options);
+  ASSERT_NE(gpu_alone, nullptr);
+  ASSERT_OK_AND_ASSIGN(const auto expected, Greedy(*gpu_alone, prompt_, 6));
+  gpu_alone.reset();
+  // Of 12 layers three at first, then what these say.
+  options.policy.npu = NpuPolicy::kAuto;
+  for (int start = 0; start < 2; ++start) {
+    const auto executor = MustStart(options);
+    ASSERT_NE(executor, nullptr);
+    const v1::GetStatusResponse status = Status(*executor);
+    EXPECT_THAT(executor->placement(), HasSubstr("on npu0"));
+    const Plan& plan = executor->plan();
+    ASSERT_EQ(plan.segments.size(), 3u) << executor->placement();
+    const uint32_t npu_stages = plan.segments[1].last_ordinal - plan.segments[1].first_ordinal + 1;
+    EXPECT_NEAR(npu_stages / 4.0, 6.0, 1.0) << executor->placement();
+    EXPECT_EQ(status.placements(0).placement(), executor->placement());
+    ASSERT_GE(status.placements_size(), 2);
+    ASSERT_OK_AND_ASSIGN(const auto tokens, Greedy(*executor, prompt_, 6));
+    EXPECT_EQ(tokens, expected);
+  }
 }
 
 TEST_F(AutoPlacementTest, WhatWasRefusedOnceAndServesIsNotSaidToBeLeftOut) {

@@ -33,6 +33,7 @@ class AutoPromptsTest : public ReplicasFixture {
     flags.executor.choice.sustain = absl::Milliseconds(300);
     flags.executor.choice.steps = 4;
     flags.executor.choice.first_pause = absl::Seconds(3);
+    flags.executor.npu_layers = false;  // an NPU that is faster should have some of them
     Launch(flags);
   }
   // Answers until a placement is in force that begins so, with so many replicas that are all ready.

@@ -151,6 +151,8 @@ absl::StatusOr<bool> ClusterExecutor::BeginPlan(const Progress& progress) {
     TANDEM_RETURN_IF_ERROR(placer_.Try(*this));
     timer_ = {};
   }
+  // What was just measured may say that another number of layers on the NPU is worth a trial.
+  if (placer_.BetterNpuLayers(config().num_layers) != better_npu_layers_) return false;
   if (!placer_.Begin(absl::Now())) return false;
   AddNotice(placer_.EnergyNotice());
   status_.SetPlan(plan_, config().num_layers);

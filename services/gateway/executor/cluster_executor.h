@@ -108,6 +108,9 @@ class ClusterExecutor final : public Executor {
   // One more, if there is one: the GPU's alone, beside a replica that computes prompts.
   void AddPromptsApart(const std::vector<WorkerDescription>& workers,
                        std::vector<Placement>& placements) const;
+  // One more, if there is one: the GPU, and an NPU that has so many of the layers, whole.
+  void AddNpuLayers(const std::vector<WorkerDescription>& workers, uint32_t npu_layers,
+                    std::vector<Placement>& placements) const;
   // Adds to the plan's notice, unless empty.
   void AddNotice(const std::string& notice);
   absl::StatusOr<StepLimits> Limits(const Plan& plan) const;
@@ -191,7 +194,8 @@ class ClusterExecutor final : public Executor {
   absl::Status lost_;
   StepTimer timer_;
   Placer placer_;
-  std::vector<std::byte> noted_;  // a step, parsed
+  uint32_t better_npu_layers_ = 0;  // Placer::BetterNpuLayers of the placements that there are
+  std::vector<std::byte> noted_;    // a step, parsed
   absl::Time published_ = absl::InfinitePast();
   std::vector<StepHeader> headers_;  // by lane, of the step submitted last
   StepResults results_;

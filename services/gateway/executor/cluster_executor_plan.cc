@@ -15,6 +15,7 @@
 #include "services/gateway/executor/parallel_load.h"
 #include "services/gateway/executor/prompts_apart.h"
 #include "services/gateway/executor/step_sizing.h"
+#include "services/gateway/placement/npu_layers.h"
 
 namespace tandem::gateway {
 namespace {
@@ -96,12 +97,18 @@ absl::Status ClusterExecutor::ChoosePlacement(const Plan& plan) {
   }
   if (placements.empty()) return refused;
   AddPromptsApart(Available(there), placements);
+  AddNpuLayers(Available(there), FirstNpuLayers(config().num_layers), placements);
   const std::string key =
       absl::StrFormat("%s; %s, %d layers of %d", Version(), model_->model().quantization(),
                       config().num_layers, config().hidden_dim);
-  const Placement& chosen = placer_.Choose(config(), std::move(placements), key, absl::Now());
-  plan_ = chosen.plan;
-  limits_ = chosen.limits;
+  const Placement* chosen = &placer_.Choose(config(), placements, key, absl::Now());
+  better_npu_layers_ = placer_.BetterNpuLayers(config().num_layers);
+  if (better_npu_layers_ > 0) {
+    AddNpuLayers(Available(there), better_npu_layers_, placements);
+    chosen = &placer_.Choose(config(), std::move(placements), key, absl::Now());
+  }
+  plan_ = chosen->plan;
+  limits_ = chosen->limits;
   AddNotice(placer_.LeftOut(absl::Now()));
   return absl::OkStatus();
 }
@@ -123,6 +130,39 @@ void ClusterExecutor::AddPromptsApart(const std::vector<WorkerDescription>& work
   Placement apart = *gpu_alone;
   apart.prompts = *std::move(plan);
   placements.push_back(std::move(apart));
+}
+
+void ClusterExecutor::AddNpuLayers(const std::vector<WorkerDescription>& workers,
+                                   uint32_t npu_layers, std::vector<Placement>& placements) const {
+  const uint32_t num_layers = config().num_layers;
+  const PlacementPolicy& policy = options_.policy;
+  const bool asked = options_.npu_layers && policy.npu == NpuPolicy::kAuto && !policy.out_on_npu;
+  const auto gpu = std::ranges::find_if(placements, [](const Placement& placement) {
+    const std::vector<WorkerDescription>& all = placement.plan.workers;
+    return all.size() == 1 && all[0].kind == DeviceKind::kGpu && !placement.prompts.has_value();
+  });
+  if (!asked || gpu == placements.end() || npu_layers >= num_layers) return;
+  const uint32_t first = num_layers - npu_layers;
+  for (const WorkerDescription& npu : workers) {
+    if (npu.kind != DeviceKind::kNpu) continue;
+    PlacementPolicy ranges = policy;
+    ranges.npu = NpuPolicy::kRequire;
+    ranges.layers = {{gpu->plan.workers[0].name, 0, first - 1}, {npu.name, first, num_layers - 1}};
+    auto plan = MakePlan(config(), model_->weight_dtypes(), workers, ranges);
+    if (!plan.ok()) {
+      LogDebug("no layers on an NPU", {{"reason", std::string(plan.status().message())}});
+      continue;
+    }
+    const auto limits = Limits(*plan);
+    // Where another placement takes pictures, this one has to.
+    const bool blind = config().vision.has_value() && !plan->why_no_pictures().empty() &&
+                       gpu->plan.why_no_pictures().empty();
+    if (!limits.ok() || blind) continue;
+    plan->notice = gpu->plan.notice;
+    placements.push_back(
+        {.plan = *std::move(plan), .limits = *limits, .prompts = {}, .npu_layers = npu_layers});
+    return;
+  }
 }
 
 absl::StatusOr<StepLimits> ClusterExecutor::Limits(const Plan& plan) const {

@@ -59,6 +59,7 @@ struct ExecutorOptions {
   std::string costs_file;
   // Likewise: prompts on another replica are one of the placements; null: they are not.
   std::shared_ptr<PromptsApart> prompts_apart;
+  bool npu_layers = true;             // likewise: ranges of layers on an NPU
   std::shared_ptr<StepLog> step_log;  // where steps of parts of prompts are noted; null: nowhere
   uint32_t max_rows = 512;
   uint32_t max_sequences = 16;

@@ -228,6 +228,7 @@ ReferenceLoad LoadWithin(const StepLimits& limits, bool many_streams) {
   ReferenceLoad load;
   load.prompt_tokens = std::min(load.prompt_tokens, limits.context_len / 2);
   load.answer_tokens = std::min(load.answer_tokens, std::max(1u, limits.context_len / 4));
+  load.chunk_rows = limits.max_rows;
   if (many_streams) load.streams = limits.max_sequences;
   return load;
 }

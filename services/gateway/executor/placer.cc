@@ -8,6 +8,7 @@
 #include "services/common/base/logging.h"
 #include "services/common/base/status_macros.h"
 #include "services/gateway/executor/placement_trial.h"
+#include "services/gateway/placement/npu_layers.h"
 
 namespace tandem::gateway {
 namespace {
@@ -76,6 +77,7 @@ std::string KeyOf(const Placement& placement, const std::string& description,
 
 Placer::Placer(const ExecutorOptions& options)
     : favour_(options.favour),
+      queues_(options.queue_steps),
       measures_(options.policy.npu == NpuPolicy::kAuto),
       apart_(options.prompts_apart),
       file_(options.costs_file),
@@ -111,6 +113,7 @@ const Placement& Placer::Choose(const ModelConfig& config, std::vector<Placement
     candidate.costs = Known(keys_.back(), candidate.workers.size());
     if (candidate.costs.has_value()) {
       candidate.costs->prompts_apart = placement.prompts.has_value();
+      candidate.costs->two_at_once = queues_ && candidate.workers.size() > 1;
     }
     candidates.push_back(std::move(candidate));
   }
@@ -125,6 +128,27 @@ const Placement& Placer::Choose(const ModelConfig& config, std::vector<Placement
 bool Placer::untried() const {
   const bool shared = measures_ && placements_[chosen_].plan.workers.size() > 1;
   return (choosing() || shared) && !choice_.candidates()[chosen_].costs.has_value();
+}
+
+uint32_t Placer::BetterNpuLayers(uint32_t num_layers) const {
+  const auto costs_of = [this](auto is_it) -> std::optional<PlacementCosts> {
+    for (size_t i = 0; i < placements_.size(); ++i) {
+      if (is_it(placements_[i])) return choice_.candidates()[i].costs;
+    }
+    return std::nullopt;
+  };
+  LayerCosts costs{.num_layers = num_layers};
+  const auto gpu = costs_of([](const Placement& placement) {
+    return placement.plan.workers.size() == 1 && !placement.prompts.has_value();
+  });
+  const auto both = costs_of([&costs](const Placement& placement) {
+    costs.npu_layers = placement.npu_layers;
+    return placement.npu_layers > 0;
+  });
+  if (!gpu.has_value() || !both.has_value()) return 0;
+  costs.gpu = *gpu;
+  costs.both = *both;
+  return gateway::BetterNpuLayers(costs, choice_.load());
 }
 
 bool Placer::HalvesPay(uint32_t decoding) const {
@@ -174,6 +198,7 @@ absl::Status Placer::Try(Executor& executor) {
                {{"reason", std::string(kept.message())}});
   }
   known_[keys_[chosen_]] = *costs;
+  costs->two_at_once = queues_ && choice_.candidates()[chosen_].workers.size() > 1;
   choice_.SetCosts(chosen_, *std::move(costs));
   LogInfo("placement tried", {{"result", choice_.Explain(chosen_, absl::Now())}});
   return absl::OkStatus();

@@ -25,6 +25,7 @@ struct Placement {
   Plan plan;
   StepLimits limits;
   std::optional<Plan> prompts;  // of a replica beside it, which computes prompts
+  uint32_t npu_layers = 0;      // the last of the layers are an NPU's, whole; 0: no such plan
 };
 
 // Where the policy leaves one plan, it is chosen; it is measured only if several devices share the
@@ -67,6 +68,9 @@ class Placer {
   // A step of the chosen placement has run, beside another if it `overlaps`.  Whether serving moves.
   std::optional<Move> StepRan(const StepBatch& step, bool overlaps,
                               std::span<const SegmentTiming> timings, absl::Time now);
+  // Another number of layers on the NPU that is worth a trial, by what the GPU alone takes and what the
+  // first of the placements with such layers takes; 0: none.
+  uint32_t BetterNpuLayers(uint32_t num_layers) const;
   // Whether half of so many streams are to decode in a step, by what the chosen placement was measured
   // to take.
   bool HalvesPay(uint32_t decoding) const;
@@ -84,6 +88,7 @@ class Placer {
   void NotePrompts(absl::Time now);
 
   const Favour favour_;
+  const bool queues_;  // steps, two of them at once where several devices share the layers
   const bool measures_;
   const std::shared_ptr<PromptsApart> apart_;
   const CostsFile file_;

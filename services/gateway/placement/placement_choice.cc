@@ -205,7 +205,7 @@ double PlacementChoice::DecodeRate(size_t candidate) const {
 
 double PlacementChoice::PromptRate(size_t candidate) const {
   const PlacementCandidate& of = candidates_[candidate];
-  return of.costs.has_value() ? gateway::PromptRate(*of.costs, None(of)) : 0.0;
+  return of.costs.has_value() ? gateway::PromptRate(*of.costs, load_, None(of)) : 0.0;
 }
 
 double PlacementChoice::SlowdownOf(size_t candidate, absl::Time now) const {

@@ -289,6 +289,23 @@ TEST(HalvesPayTest, WhereStepsGrowWithTheirRowsOnBothDevices) {
   EXPECT_FALSE(HalvesPay(alone, 16));
 }
 
+TEST(TwoAtOnceTest, StepsOfManyStreamsOverlap) {
+  PlacementCosts costs = Costs({.device = {0.2, 0.1}, .other = 0.1}, {.device = {0.001, 0.001}},
+                               {.device = {0.016, 0.016}});
+  const ReferenceLoad many = {.prompt_tokens = 1024, .streams = 16, .chunk_rows = 256};
+  const ReferenceLoad one = {.prompt_tokens = 1024, .chunk_rows = 512};
+  const Slowdowns none = {.device = {1.0, 1.0}}, slow = {.device = {1.0, 4.0}};
+  EXPECT_NEAR(PromptRate(costs, many, none), 256 / 0.4, 1e-9);
+  EXPECT_NEAR(DecodeRate(costs, many, none), 16 / 0.032, 1e-9);
+  costs.two_at_once = true;
+  EXPECT_NEAR(PromptRate(costs, many, none), 256 / 0.2, 1e-9) << "the GPU is always busy";
+  EXPECT_NEAR(PromptRate(costs, many, slow), 256 / 0.4, 1e-9) << "then the NPU is";
+  EXPECT_NEAR(PromptRate(costs, one, none), 1024 / (2 * 0.4 + 2 * 0.2), 1e-9);
+  // Eight streams take 8 ms on each device.
+  EXPECT_NEAR(DecodeRate(costs, many, none), 16 / 0.016, 1e-9);
+  EXPECT_NEAR(DecodeRate(costs, one, none), 1 / 0.002, 1e-9);
+}
+
 // Devices of random speeds; steps take what the tables say, with an error.
 TEST(PlacementTablesTest, TheChoiceIsWithinThreePercentOfTheBestOfAll) {
   std::mt19937 random(7);

@@ -35,6 +35,36 @@ bool HasPower(const PlacementCosts& costs) {
   return PowerMeasured(costs) && WorkersWithoutPower(costs).empty();
 }
 
+// Seconds for a token of every stream: by one step of all, or by two of half of them each, on different
+// devices at a time.
+struct Halves {
+  double one_step = 0.0;
+  double two_steps = 0.0;
+  bool Pay() const { return two_steps < 0.95 * one_step; }
+};
+
+// REQUIRES streams >= 2, and costs of two streams and two devices at least.
+Halves HalvesOf(const PlacementCosts& costs, uint32_t streams, const Slowdowns& slowdowns) {
+  // On the line between what one stream and all of them take.
+  const auto at = [&](double one, double all, double count) {
+    return one + (all - one) * (count - 1.0) / (costs.streams - 1.0);
+  };
+  const double half = (streams + 1) / 2;
+  Halves halves{.one_step = slowdowns.other * at(costs.lone.other, costs.full.other, streams)};
+  for (size_t w = 0; w < costs.lone.device.size(); ++w) {
+    const double slow = slowdowns.device[w];
+    const double one = slow * costs.lone.device[w], all = slow * costs.full.device[w];
+    halves.one_step += at(one, all, streams);
+    // The other half is elsewhere meanwhile.
+    halves.two_steps = std::max(halves.two_steps, 2.0 * at(one, all, half));
+  }
+  return halves;
+}
+
+bool HasHalves(const PlacementCosts& costs) {
+  return costs.streams >= 2 && costs.lone.device.size() >= 2;
+}
+
 }  // namespace
 
 double StepSeconds::Total() const { return std::accumulate(device.begin(), device.end(), other); }
@@ -47,16 +77,32 @@ double Slowed(const StepSeconds& seconds, const Slowdowns& slowdowns) {
 
 double DecodeRate(const PlacementCosts& costs, const ReferenceLoad& load,
                   const Slowdowns& slowdowns) {
-  return Streams(costs, load) / Slowed(Decoding(costs, load), slowdowns);
+  const double one_step = Slowed(Decoding(costs, load), slowdowns);
+  if (!costs.two_at_once || load.streams < 2 || !HasHalves(costs)) {
+    return Streams(costs, load) / one_step;
+  }
+  const Halves halves = HalvesOf(costs, costs.streams, slowdowns);
+  return Streams(costs, load) / (halves.Pay() ? halves.two_steps : one_step);
 }
 
-double PromptRate(const PlacementCosts& costs, const Slowdowns& slowdowns) {
-  return costs.prompt_rows / Slowed(costs.prompt, slowdowns);
+double PromptRate(const PlacementCosts& costs, const ReferenceLoad& load,
+                  const Slowdowns& slowdowns) {
+  const double per_row = Slowed(costs.prompt, slowdowns) / costs.prompt_rows;
+  if (!costs.two_at_once) return 1.0 / per_row;
+  double busiest = 0.0;  // device, for a row
+  for (size_t w = 0; w < costs.prompt.device.size(); ++w) {
+    busiest = std::max(busiest, costs.prompt.device[w] * slowdowns.device[w] / costs.prompt_rows);
+  }
+  // Of two chunks under way none waits for a third.
+  const double overlapped = std::max(busiest, per_row / 2.0);
+  if (load.streams > 1) return 1.0 / overlapped;
+  const uint32_t first = std::min(load.chunk_rows, load.prompt_tokens);
+  return load.prompt_tokens / (first * per_row + (load.prompt_tokens - first) * overlapped);
 }
 
 double RequestSeconds(const PlacementCosts& costs, const ReferenceLoad& load,
                       const Slowdowns& slowdowns) {
-  const double prompt = load.prompt_tokens / PromptRate(costs, slowdowns);
+  const double prompt = load.prompt_tokens / PromptRate(costs, load, slowdowns);
   const double answer = load.answer_tokens / DecodeRate(costs, load, slowdowns);
   if (costs.prompts_apart && load.streams > 1) return std::max(prompt, answer);
   return prompt + answer;
@@ -94,19 +140,9 @@ std::optional<double> RequestJoules(const PlacementCosts& costs, const Reference
 }
 
 bool HalvesPay(const PlacementCosts& costs, uint32_t streams) {
-  if (streams < 2 || costs.streams < 2 || costs.lone.device.size() < 2) return false;
-  // On the line between what one stream and all of them take.
-  const auto at = [&](double one, double all, double count) {
-    return one + (all - one) * (count - 1.0) / (costs.streams - 1.0);
-  };
-  const double half = (streams + 1) / 2;
-  double whole = at(costs.lone.other, costs.full.other, streams);
-  double busiest = 0.0;  // device, for a half; the other half is elsewhere meanwhile
-  for (size_t w = 0; w < costs.lone.device.size(); ++w) {
-    whole += at(costs.lone.device[w], costs.full.device[w], streams);
-    busiest = std::max(busiest, at(costs.lone.device[w], costs.full.device[w], half));
-  }
-  return 2.0 * busiest < 0.95 * whole;
+  if (streams < 2 || !HasHalves(costs)) return false;
+  return HalvesOf(costs, streams, {.device = std::vector<double>(costs.lone.device.size(), 1.0)})
+      .Pay();
 }
 
 }  // namespace tandem::gateway

@@ -17,7 +17,8 @@ enum class Favour { kLatency, kThroughput, kEnergy };
 struct ReferenceLoad {
   uint32_t prompt_tokens = 1024;
   uint32_t answer_tokens = 256;
-  uint32_t streams = 1;  // 1, or as many as the engine runs together
+  uint32_t streams = 1;       // 1, or as many as the engine runs together
+  uint32_t chunk_rows = 512;  // rows of one prompt in a step
 };
 
 // Seconds of one step.
@@ -40,6 +41,8 @@ struct PlacementCosts {
   StepSeconds lone;            // decodes one stream
   StepSeconds full;            // decodes `streams` streams
   bool prompts_apart = false;  // other devices compute prompts while these decode
+  // Two steps can be under way, each on a device of its own meanwhile.
+  bool two_at_once = false;
 };
 
 // How many times as long as measured something takes now; 1: as long.
@@ -51,10 +54,13 @@ struct Slowdowns {
 // `seconds` under `slowdowns`, which has as many workers.
 double Slowed(const StepSeconds& seconds, const Slowdowns& slowdowns);
 
-// Tokens a second of all streams together.
+// Tokens a second of all streams together, in halves where HalvesPay.
 double DecodeRate(const PlacementCosts& costs, const ReferenceLoad& load,
                   const Slowdowns& slowdowns);
-double PromptRate(const PlacementCosts& costs, const Slowdowns& slowdowns);
+// Of the load's prompts.  Where two steps can be under way, the chunks of one prompt overlap; with many
+// streams those of several do.
+double PromptRate(const PlacementCosts& costs, const ReferenceLoad& load,
+                  const Slowdowns& slowdowns);
 // Seconds that the devices are busy for one request of the load: its prompt, and its share of the
 // steps that decode.  With many streams and prompts apart, those that are busy longest.
 double RequestSeconds(const PlacementCosts& costs, const ReferenceLoad& load,
