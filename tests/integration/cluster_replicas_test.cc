@@ -102,7 +102,7 @@ TEST_F(ClusterReplicasTest, WorkersThatDieInTurnCostNoStream) {
 TEST_F(ClusterReplicasTest, WorkersThatAreFoundByNameJoinAndLeave) {
   StartCluster({.npu = false, .by_name = true});
   EXPECT_THAT(Status().placement(), HasSubstr("gpu1"));
-  const v1::GenerateRequest request = GreedyRequest("The capital of", 200);
+  const v1::GenerateRequest request = GreedyRequest("The capital of", 40);
   const Answer expected = Generate(request);
   ASSERT_TRUE(expected.status.ok()) << expected.status.error_message();
   StartService("gpu2");
@@ -116,8 +116,10 @@ TEST_F(ClusterReplicasTest, WorkersThatAreFoundByNameJoinAndLeave) {
       EXPECT_TRUE(answer.status.ok()) << answer.status.error_message();
       EXPECT_EQ(answer.tokens, expected.tokens);
       ++answers;
+      absl::SleepFor(absl::Milliseconds(200));
     }
   });
+  absl::SleepFor(absl::Milliseconds(100));
   KillService("gpu2");
   RemoveSocket("gpu2");
   WaitForStatus("one replica", [](const auto& status) {
