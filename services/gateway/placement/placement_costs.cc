@@ -49,7 +49,7 @@ Halves HalvesOf(const PlacementCosts& costs, uint32_t streams, const Slowdowns& 
   const auto at = [&](double one, double all, double count) {
     return one + (all - one) * (count - 1.0) / (costs.streams - 1.0);
   };
-  const double half = (streams + 1) / 2;
+  const uint32_t half = (streams + 1) / 2;
   Halves halves{.one_step = slowdowns.other * at(costs.lone.other, costs.full.other, streams)};
   for (size_t w = 0; w < costs.lone.device.size(); ++w) {
     const double slow = slowdowns.device[w];

@@ -42,11 +42,8 @@ absl::StatusOr<std::string> ParseCollectorUrl(const std::string& text) {
         "'%s' is not http://HOST:PORT/PATH or https://HOST:PORT/PATH: %s", text, why));
   };
   if (!text.starts_with("http://") && !text.starts_with("https://")) return wrong("another scheme");
-  for (const char c : text) {
-    if (c <= ' ' || c > '~' || c == '@' || c == '#') {
-      return wrong("a character that cannot be there");
-    }
-  }
+  const auto fits = [](char c) { return c > ' ' && c <= '~' && c != '@' && c != '#'; };
+  if (!std::ranges::all_of(text, fits)) return wrong("a character that cannot be there");
   if (text[text.find("://") + 3] == '/') return wrong("no host");
   const std::unique_ptr<CURLU, FreeUrl> url(curl_url());
   switch (curl_url_set(url.get(), CURLUPART_URL, text.c_str(), 0)) {
@@ -57,7 +54,10 @@ absl::StatusOr<std::string> ParseCollectorUrl(const std::string& text) {
     default:
       return wrong("the host");
   }
-  if (Part(url.get(), CURLUPART_HOST).empty()) return wrong("no host");
+  const std::string host = Part(url.get(), CURLUPART_HOST);
+  if (host.empty()) return wrong("no host");
+  // libcurl decodes what is written as %CA.
+  if (!std::ranges::all_of(host, fits)) return wrong("the host");
   if (Part(url.get(), CURLUPART_PORT) == "0") return wrong("the port");
   if (Part(url.get(), CURLUPART_PATH) == "/") {
     curl_url_set(url.get(), CURLUPART_PATH, "/v1/traces", 0);

@@ -233,9 +233,9 @@ TEST(SpanExporterTest, ReadsUrls) {
     ASSERT_TRUE(url.ok()) << url.status();
     EXPECT_EQ(*url, whole);
   }
-  for (const char* bad :
-       {"", "collector:4318", "ftp://collector", "http://", "http:///traces", "http://:80",
-        "http://a:0", "http://a:65536", "http://a:b", "http://u@a", "http://a b", "http://a#b"}) {
+  for (const char* bad : {"", "collector:4318", "ftp://collector", "http://", "http:///traces",
+                          "http://:80", "http://a:0", "http://a:65536", "http://a:b", "http://u@a",
+                          "http://a b", "http://a#b", "http://lo%calhost:4318", "http://a%01b"}) {
     const auto refused = ParseCollectorUrl(bad);
     EXPECT_FALSE(refused.ok()) << bad;
     EXPECT_FALSE(SpanExporter::Start({.url = bad}).ok()) << bad;
