@@ -56,7 +56,7 @@ absl::StatusOr<std::string> ParseCollectorUrl(const std::string& text) {
   }
   const std::string host = Part(url.get(), CURLUPART_HOST);
   if (host.empty()) return wrong("no host");
-  // libcurl decodes what is written as %CA.
+  // libcurl has decoded it: %CA is a byte.
   if (!std::ranges::all_of(host, fits)) return wrong("the host");
   if (Part(url.get(), CURLUPART_PORT) == "0") return wrong("the port");
   if (Part(url.get(), CURLUPART_PATH) == "/") {
