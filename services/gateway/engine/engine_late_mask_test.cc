@@ -1,7 +1,9 @@
 // Constrained answers whose masks come while their steps run.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <optional>
+#include <vector>
 
 #include "services/gateway/engine/late_masks.h"
 #include "services/gateway/engine/testing/constrained_answers.h"
@@ -96,27 +98,34 @@ TEST(LateMaskTest, StepsOfFreeTextAreQueued) {
 // Beside a free answer a constrained one has a row in every step; without late masks in every second one.
 TEST(LateMaskTest, BesideAFreeAnswerEveryStepHasARow) {
   for (const bool late : {false, true}) {
-    uint64_t first = 0, last = 0, num_masked = 0;  // steps with a mask
+    std::vector<uint64_t> masked;  // steps with a mask
     FakeExecutorOptions fake;
     fake.takes_late_masks = late;
+    fake.limits.context_len = 1 << 12;  // the free answer goes on until it is cancelled
+    fake.limits.max_table_len = 1 << 14;
+    fake.limits.num_blocks[kGlobalGroup] = 1 << 12;
+    fake.limits.num_blocks[kWindowGroup] = 1 << 12;
     fake.on_step = [&](const StepBatch& step) {
-      if (step.header.num_masks == 0) return absl::OkStatus();
-      ++num_masked;
-      last = step.header.step_id;
-      if (first == 0) first = last;
+      if (step.header.num_masks > 0) masked.push_back(step.header.step_id);
+      absl::SleepFor(absl::Milliseconds(1));
       return absl::OkStatus();
     };
     auto engine = MakeEngine(fake);
     StreamReader free, bound;
-    ASSERT_TRUE(engine->Submit(GreedyRequest(1, 10, 240), free.stream()).ok());
+    ASSERT_TRUE(engine->Submit(GreedyRequest(1, 10, 3000), free.stream()).ok());
     const EngineRequest request = Constrained(2, 1.0f, Compile(SourceKind::kRegex, "[a-z ]{90}"));
     ASSERT_TRUE(engine->Submit(request, bound.stream()).ok());
     ASSERT_TRUE(bound.ReadToEnd().status.ok()) << bound.end->status;
     EXPECT_EQ(bound.tokens(), ExpectedConstrained(request));
-    ASSERT_TRUE(free.ReadToEnd().status.ok()) << free.end->status;
-    ASSERT_GE(num_masked, bound.tokens().size());
-    const double steps_for_each = static_cast<double>(last - first + 1) / num_masked;
-    EXPECT_NEAR(steps_for_each, late ? 1.0 : 2.0, 0.1);
+    free.stream()->Cancel();
+    free.ReadToEnd();
+    engine.reset();
+    ASSERT_GE(masked.size(), bound.tokens().size());
+    // Of most: where the machine is busy, a mask may be late for a step.
+    std::vector<uint64_t> apart;
+    for (size_t i = 1; i < masked.size(); ++i) apart.push_back(masked[i] - masked[i - 1]);
+    std::ranges::sort(apart);
+    EXPECT_EQ(apart[apart.size() / 2], late ? 1u : 2u);
   }
 }
 
