@@ -131,6 +131,29 @@ TEST_F(GatewayFlagsTest, AFileOfReplicasTakesThePlaceOfTheWorkers) {
   EXPECT_EQ(flags_.replicas[0].key(), "unix:/a npu=unix:/n");
 }
 
+TEST_F(GatewayFlagsTest, NamesOfReplicasTakeThePlaceOfTheWorkers) {
+  const TemporaryDirectory folder;
+  const std::string names = "unix:" + folder.path() + "/gpu{}.sock";
+  const auto refusal = [&](std::vector<std::string> more) {
+    flags_ = {};
+    more.insert(more.end(), {"--port", "1", "--replica-names", names});
+    return std::string(ParseAlone(std::move(more)).message());
+  };
+  EXPECT_THAT(refusal({"--worker", "unix:/a"}), HasSubstr("or --replica-names"));
+  EXPECT_THAT(refusal({"--replicas", "2"}), HasSubstr("--replicas: --replica-names has a worker"));
+  EXPECT_THAT(refusal({"--npu-prompts"}), HasSubstr("--npu-prompts and --replica-names"));
+  EXPECT_EQ(refusal({}), "");
+  EXPECT_FALSE(flags_.found->found()) << "no socket is there";
+  for (const char* number : {"1", "2"}) std::ofstream(folder.path() + "/gpu" + number + ".sock");
+  EXPECT_EQ(refusal({}), "");
+  ASSERT_EQ(flags_.replicas.size(), 2u);
+  EXPECT_EQ(flags_.replicas[1].key(), "unix:" + folder.path() + "/gpu2.sock");
+  EXPECT_THAT(
+      std::string(
+          ParseAlone({"--port", "1", "--replica-names", "tls://w-{}.invalid:7001"}).message()),
+      HasSubstr("--replica-names"));
+}
+
 TEST_F(GatewayFlagsTest, HostsOfPicturesAreAListThatIsChecked) {
   ASSERT_TRUE(Parse({"--port", "1", "--fetch-images", "a.example,*.b.example:8443"}).ok());
   EXPECT_THAT(flags_.http.fetch_images, ElementsAre("a.example", "*.b.example:8443"));
