@@ -240,7 +240,8 @@ TEST_F(ExecutorTest, StepsOfMoreThanOneWorkerAreNotFed) {
   ExecutorOptions options = Options({"gpu0", "npu0"}, NpuPolicy::kRequire);
   auto hybrid = MustStart(options);
   ASSERT_NE(hybrid, nullptr);
-  EXPECT_EQ(hybrid->depth(), 2u);
+  EXPECT_EQ(hybrid->depth(), 3u);
+  EXPECT_EQ(hybrid->prompt_depth(), 2u);
   EXPECT_FALSE(hybrid->feeds());
   hybrid.reset();
   options.queue_steps = false;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "services/common/base/check.h"
 #include "services/common/base/logging.h"
 #include "services/common/base/status_macros.h"
 #include "services/gateway/executor/model_changed.h"
@@ -66,6 +67,7 @@ Engine::Engine(std::unique_ptr<Executor> executor, const Tokenizer& tokenizer,
   if (speculator_ != nullptr && !options_.observers.empty()) {
     speculator_->Observe([this](const DraftStep& step) { ReportDraft(step); });
   }
+  TANDEM_CHECK(executor_->depth() <= kMostUnderWay);
   rules_.stop_token_ids = executor_->config().stop_token_ids;
   PublishPlan();
   thread_ = std::thread([this] { Run(); });

@@ -32,6 +32,7 @@ void Engine::RunOneStep() {
     rules.prompt_rows = [this](uint32_t decode_rows) { return PromptRowsBeside(decode_rows); };
   }
   if (executor_->depth() > 1 && !rules.feeds) {
+    rules.prompt_steps = executor_->prompt_depth();
     rules.decoding = [this](uint32_t decoding) { return executor_->DecodeRows(decoding); };
   }
   const ScheduledStep* step = refused_before_ ? nullptr : scheduler_->Schedule(rules);
@@ -180,8 +181,10 @@ void Engine::TakeOutput(const Flight& flight, uint32_t o) {
 
 void Engine::TakePooled(const Flight& flight, uint32_t p) {
   const ScheduledRows& rows = flight.step->rows[flight.step->batch.pooled[p]];
-  RequestRun* const run = FindRun(rows.sequence);
-  if (run == nullptr) return;  // ended while the step was under way
+  // Not if it ended while the step was under way, or if rows before these are computed again.
+  const uint64_t step_id = flight.step->batch.header.step_id;
+  if (!scheduler_->IsValid(step_id, rows.sequence, rows.first_position)) return;
+  RequestRun* const run = runs_.at(rows.sequence).get();
   const auto whole =
       run->AddPooled(rows.first_position, rows.num_rows, executor_->Pooled(flight.lane, p));
   if (!whole.ok()) return End(rows.sequence, whole.status());
@@ -251,11 +254,9 @@ void Engine::FailStep(const absl::Status& status) {
   if (absl::IsUnavailable(status)) return LoseSteps(status);
   flights_.pop_front();
   // Rows that a refused step was to feed are computed again, once.
-  if (refused_before_) {
-    refused_before_ = false;
-    return scheduler_->StepFailed();
-  }
+  const bool refused_before = refused_before_;
   refused_before_ = !flights_.empty();
+  if (refused_before) return scheduler_->StepFailed();
   scheduler_->StepRefused();
   for (const ScheduledRows& rows : step.rows) {
     if (FindRun(rows.sequence) != nullptr) End(rows.sequence, status);

@@ -57,6 +57,7 @@ class ClusterExecutor final : public Executor {
   void WriteSoftTokens(uint32_t lane, uint32_t first_row,
                        std::span<const float> soft_tokens) override;
   uint32_t depth() const override { return depth_; }
+  uint32_t prompt_depth() const override;
   bool feeds() const override { return feeds_; }
   bool takes_late_masks() const override { return feeds_ && !workers_[0]->client->remote(); }
   uint32_t DecodeRows(uint32_t decoding) const override;
@@ -132,9 +133,11 @@ class ClusterExecutor final : public Executor {
   bool GoesOn(const Step& step) const {
     return step.status.ok() && step.timings.size() < plan_.segments.size();
   }
-  // Takes the answer that `step` waits for, and those its worker owes before.  REQUIRES GoesOn.
-  void Advance(Step& step);
-  // Takes the next answer of a worker, and sends the next segment of its step.
+  // The worker that began its call first.  With steps of equal size on devices that take about as long
+  // it answers first; a device that takes longer than the others has its next call before it ends.
+  // REQUIRES an unanswered call.
+  uint32_t NextToAnswer() const;
+  // Waits for the next answer of a worker, and sends the next segment of its step.
   void TakeNext(uint32_t worker);
   // Sends the step's call of a segment.
   absl::Status SendSegment(const Segment& segment, Step& step);

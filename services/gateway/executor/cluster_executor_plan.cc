@@ -60,7 +60,7 @@ absl::Status ClusterExecutor::MakePlacement(absl::Duration wait) {
   TANDEM_RETURN_IF_ERROR(ChoosePlacement(*plan));
   feeds_ = options_.queue_steps && plan_.segments.size() == 1 && plan_.workers[0].feeds_steps;
   const bool lanes = options_.queue_steps && plan_.workers.size() > 1;
-  depth_ = feeds_ || lanes ? 2 : 1;
+  depth_ = lanes ? MostLanes(plan_.workers.size()) : feeds_ ? 2 : 1;
   num_lanes_ = std::max(options_.num_lanes, depth_);
   workers_.clear();
   for (const WorkerDescription& worker : plan_.workers) {

@@ -40,8 +40,14 @@ SegmentTiming TimingOf(const Segment& segment, absl::Time sent, absl::Time answe
 
 }  // namespace
 
+uint32_t ClusterExecutor::prompt_depth() const {
+  return feeds_ ? depth_ : std::min(depth_, static_cast<uint32_t>(plan_.workers.size()));
+}
+
 uint32_t ClusterExecutor::DecodeRows(uint32_t decoding) const {
-  return depth_ > 1 && !feeds_ && placer_.HalvesPay(decoding) ? (decoding + 1) / 2 : decoding;
+  if (depth_ == 1 || feeds_) return decoding;
+  const uint32_t lanes = placer_.LanesFor(decoding);
+  return (decoding + lanes - 1) / lanes;
 }
 
 void ClusterExecutor::WaitUntilDue() {
@@ -83,17 +89,14 @@ void ClusterExecutor::MasksReady() {
 absl::StatusOr<std::vector<SegmentTiming>> ClusterExecutor::Wait() {
   TANDEM_CHECK(!under_way_.empty());
   Step& oldest = under_way_.front();
-  Step* const next = under_way_.size() > 1 ? &under_way_[1] : nullptr;
   // The worker keeps an answer until the next call, if one was announced.
   const bool kept = feeds_ && oldest.call.another_follows;
-  if (kept && lost_.ok() && oldest.status.ok() && (next == nullptr || !next->status.ok())) {
+  const bool fed = under_way_.size() > 1 && under_way_[1].status.ok();
+  if (kept && lost_.ok() && oldest.status.ok() && !fed) {
     const absl::Status flushed = workers_[0]->client->Flush(DeadlineOf(0));
     if (!flushed.ok()) oldest.status = CallFailed(plan_.segments[0], flushed);
   }
-  while (lost_.ok() && GoesOn(oldest)) {
-    Advance(oldest);
-    if (next != nullptr && lost_.ok() && GoesOn(oldest) && GoesOn(*next)) Advance(*next);
-  }
+  while (lost_.ok() && GoesOn(oldest)) TakeNext(NextToAnswer());
   Step step = std::move(oldest);
   under_way_.pop_front();
   TANDEM_RETURN_IF_ERROR(lost_);
@@ -103,10 +106,18 @@ absl::StatusOr<std::vector<SegmentTiming>> ClusterExecutor::Wait() {
   return std::move(step.timings);
 }
 
-void ClusterExecutor::Advance(Step& step) {
-  const size_t answered = step.timings.size();
-  const uint32_t worker = plan_.segments[answered].worker;
-  while (lost_.ok() && step.status.ok() && step.timings.size() == answered) TakeNext(worker);
+uint32_t ClusterExecutor::NextToAnswer() const {
+  uint32_t next = 0;
+  auto earliest = std::chrono::steady_clock::time_point::max();
+  for (uint32_t worker = 0; worker < unanswered_.size(); ++worker) {
+    if (unanswered_[worker].empty()) continue;
+    const auto start = std::max(unanswered_[worker].front()->steady, last_answer_[worker]);
+    if (start < earliest) {
+      earliest = start;
+      next = worker;
+    }
+  }
+  return next;
 }
 
 void ClusterExecutor::TakeNext(uint32_t worker) {

@@ -154,16 +154,18 @@ class Executor {
   virtual void WriteSoftTokens(uint32_t lane, uint32_t first_row,
                                std::span<const float> soft_tokens) = 0;
   // Steps that can be under way at once, in lanes [0, depth): two if a plan of one worker feeds a
-  // step with the speculative tokens of the step before, or if several workers share the layers, so
-  // that one step is on one of them while the next is on another; else one.  Only Recover changes it.
+  // step with the speculative tokens of the step before; MostLanes if several workers share the layers,
+  // so that one step is on one of them while others are elsewhere; else one.  Only Recover changes it.
   virtual uint32_t depth() const = 0;
+  // Of those, how many may have rows of prompts: no more than there are workers.
+  virtual uint32_t prompt_depth() const { return depth(); }
   // Whether a step takes speculative tokens of the one that is under way.  If not, steps under way
   // at once share no sequence but one whose prompt they compute.
   virtual bool feeds() const { return depth() > 1; }
   // Whether a step's masks may be written while its workers have begun.
   virtual bool takes_late_masks() const { return false; }
-  // Of `decoding` sequences that decode, how many one step should have: all, or half of them, where
-  // two such steps at once take less time.
+  // Of `decoding` sequences that decode, how many one step should have: all, or a half, a third or a
+  // quarter of them, where so many steps at once take less time.
   virtual uint32_t DecodeRows(uint32_t decoding) const { return decoding; }
   // Returns when it is time to choose the next step: as late as the device still gets it before the
   // step under way ends.  At once if no time would be gained, or none is known.  A request that

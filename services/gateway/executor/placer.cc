@@ -113,7 +113,7 @@ const Placement& Placer::Choose(const ModelConfig& config, std::vector<Placement
     candidate.costs = Known(keys_.back(), candidate.workers.size());
     if (candidate.costs.has_value()) {
       candidate.costs->prompts_apart = placement.prompts.has_value();
-      candidate.costs->two_at_once = queues_ && candidate.workers.size() > 1;
+      candidate.costs->lanes = queues_ && candidate.workers.size() > 1;
     }
     candidates.push_back(std::move(candidate));
   }
@@ -151,9 +151,9 @@ uint32_t Placer::BetterNpuLayers(uint32_t num_layers) const {
   return gateway::BetterNpuLayers(costs, choice_.load());
 }
 
-bool Placer::HalvesPay(uint32_t decoding) const {
+uint32_t Placer::LanesFor(uint32_t decoding) const {
   const std::optional<PlacementCosts>& costs = choice_.candidates()[chosen_].costs;
-  return costs.has_value() && gateway::HalvesPay(*costs, decoding);
+  return costs.has_value() ? gateway::LanesFor(*costs, decoding) : 1;
 }
 
 absl::StatusOr<PlacementCosts> Placer::Measure(Executor& executor) {
@@ -198,7 +198,7 @@ absl::Status Placer::Try(Executor& executor) {
                {{"reason", std::string(kept.message())}});
   }
   known_[keys_[chosen_]] = *costs;
-  costs->two_at_once = queues_ && choice_.candidates()[chosen_].workers.size() > 1;
+  costs->lanes = queues_ && choice_.candidates()[chosen_].workers.size() > 1;
   choice_.SetCosts(chosen_, *std::move(costs));
   LogInfo("placement tried", {{"result", choice_.Explain(chosen_, absl::Now())}});
   return absl::OkStatus();

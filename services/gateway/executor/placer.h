@@ -39,7 +39,7 @@ class Placer {
   const Placement& Choose(const ModelConfig& config, std::vector<Placement> placements,
                           const std::string& key, absl::Time now);
   // The chosen one's steps are to be measured: call Try.  So it is where there is a choice, and under
-  // kAuto where several devices share the layers (HalvesPay).
+  // kAuto where several devices share the layers (LanesFor).
   bool untried() const;
   // Measures it on the executor that has loaded it.  A placement whose steps fail is left out while
   // there is another.  UNAVAILABLE: a worker is lost.  Otherwise the error of the last placement that
@@ -71,9 +71,9 @@ class Placer {
   // Another number of layers on the NPU that is worth a trial, by what the GPU alone takes and what the
   // first of the placements with such layers takes; 0: none.
   uint32_t BetterNpuLayers(uint32_t num_layers) const;
-  // Whether half of so many streams are to decode in a step, by what the chosen placement was measured
-  // to take.
-  bool HalvesPay(uint32_t decoding) const;
+  // How many steps so many streams that decode are to be divided among, by what the chosen placement was
+  // measured to take; 1: not measured.
+  uint32_t LanesFor(uint32_t decoding) const;
   // As PlacementStatus, the best first; empty where there is no choice.
   std::vector<v1::PlacementStatus> Status(absl::Time now) const;
   uint64_t moves() const { return moves_; }

@@ -33,7 +33,7 @@ PlacementCosts CostsOf(const Machine& machine, uint32_t num_layers, uint32_t npu
           .prompt = step(1.0, 1.0),
           .lone = decode,
           .full = decode,
-          .two_at_once = npu_layers > 0};
+          .lanes = npu_layers > 0};
 }
 
 LayerCosts Measured(const Machine& machine, uint32_t num_layers = 32) {

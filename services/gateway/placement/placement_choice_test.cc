@@ -274,22 +274,30 @@ TEST_F(EnergyChoiceTest, ServingMovesWhenAnotherTakesLessEnergyAndNotForTime) {
   EXPECT_EQ(Steps({0.004, 0.080}, absl::Minutes(5)), 1u);
 }
 
-TEST(HalvesPayTest, WhereStepsGrowWithTheirRowsOnBothDevices) {
-  const auto costs = [](std::vector<double> lone, std::vector<double> full) {
-    return Costs({.device = {1.0, 1.0}}, {.device = std::move(lone)}, {.device = std::move(full)});
+TEST(LanesForTest, MoreThanOneWhereStepsGrowWithTheirRowsOnSeveralDevices) {
+  const auto costs = [](std::vector<double> lone, std::vector<double> full, double other = 0.0) {
+    return Costs({.device = std::vector<double>(lone.size(), 1.0)},
+                 {.device = std::move(lone), .other = other},
+                 {.device = std::move(full), .other = other});
   };
   // 16 streams take as long as one: two steps would read the weights twice.
-  EXPECT_FALSE(HalvesPay(costs({0.010, 0.010}, {0.010, 0.010}), 16));
-  EXPECT_TRUE(HalvesPay(costs({0.001, 0.001}, {0.016, 0.016}), 16));
-  EXPECT_TRUE(HalvesPay(costs({0.001, 0.001}, {0.016, 0.016}), 2));
-  EXPECT_FALSE(HalvesPay(costs({0.001, 0.001}, {0.016, 0.016}), 1));
+  EXPECT_EQ(LanesFor(costs({0.010, 0.010}, {0.010, 0.010}), 16), 1u);
+  EXPECT_EQ(LanesFor(costs({0.001, 0.001}, {0.016, 0.016}), 16), 2u);
+  EXPECT_EQ(LanesFor(costs({0.001, 0.001}, {0.016, 0.016}), 2), 2u);
+  EXPECT_EQ(LanesFor(costs({0.001, 0.001}, {0.016, 0.016}), 1), 1u);
   // One device is nearly all of the time.
-  EXPECT_FALSE(HalvesPay(costs({0.010, 0.0005}, {0.012, 0.001}), 16));
-  const PlacementCosts alone = Costs({.device = {1.0}}, {.device = {0.001}}, {.device = {0.016}});
-  EXPECT_FALSE(HalvesPay(alone, 16));
+  EXPECT_EQ(LanesFor(costs({0.010, 0.0005}, {0.012, 0.001}), 16), 1u);
+  EXPECT_EQ(LanesFor(costs({0.001}, {0.016}), 16), 1u);
+  // As many as there are devices.
+  const std::vector<double> one = {0.001, 0.001, 0.001, 0.001}, all = {0.016, 0.016, 0.016, 0.016};
+  EXPECT_EQ(LanesFor(costs({0.001, 0.001, 0.001}, {0.016, 0.016, 0.016}), 12), 3u);
+  EXPECT_EQ(LanesFor(costs(one, all), 16), 4u);
+  EXPECT_EQ(LanesFor(costs(one, all), 3), 3u) << "no more than streams";
+  // A third is on its way between two devices.
+  EXPECT_EQ(LanesFor(costs({0.001, 0.001}, {0.016, 0.016}, 0.004), 12), 3u);
 }
 
-TEST(TwoAtOnceTest, StepsOfManyStreamsOverlap) {
+TEST(LanesTest, StepsOfManyStreamsOverlap) {
   PlacementCosts costs = Costs({.device = {0.2, 0.1}, .other = 0.1}, {.device = {0.001, 0.001}},
                                {.device = {0.016, 0.016}});
   const ReferenceLoad many = {.prompt_tokens = 1024, .streams = 16, .chunk_rows = 256};
@@ -297,13 +305,17 @@ TEST(TwoAtOnceTest, StepsOfManyStreamsOverlap) {
   const Slowdowns none = {.device = {1.0, 1.0}}, slow = {.device = {1.0, 4.0}};
   EXPECT_NEAR(PromptRate(costs, many, none), 256 / 0.4, 1e-9);
   EXPECT_NEAR(DecodeRate(costs, many, none), 16 / 0.032, 1e-9);
-  costs.two_at_once = true;
+  costs.lanes = true;
   EXPECT_NEAR(PromptRate(costs, many, none), 256 / 0.2, 1e-9) << "the GPU is always busy";
   EXPECT_NEAR(PromptRate(costs, many, slow), 256 / 0.4, 1e-9) << "then the NPU is";
   EXPECT_NEAR(PromptRate(costs, one, none), 1024 / (2 * 0.4 + 2 * 0.2), 1e-9);
   // Eight streams take 8 ms on each device.
   EXPECT_NEAR(DecodeRate(costs, many, none), 16 / 0.016, 1e-9);
   EXPECT_NEAR(DecodeRate(costs, one, none), 1 / 0.002, 1e-9);
+  // Three chunks under way on three devices.
+  costs.prompt = {.device = {0.1, 0.1, 0.1}, .other = 0.03};
+  const Slowdowns three = {.device = {1.0, 1.0, 1.0}};
+  EXPECT_NEAR(PromptRate(costs, many, three), 256 / 0.11, 1e-9);
 }
 
 // Devices of random speeds; steps take what the tables say, with an error.

@@ -35,37 +35,49 @@ bool HasPower(const PlacementCosts& costs) {
   return PowerMeasured(costs) && WorkersWithoutPower(costs).empty();
 }
 
-// Seconds for a token of every stream: by one step of all, or by two of half of them each, on different
-// devices at a time.
-struct Halves {
-  double one_step = 0.0;
-  double two_steps = 0.0;
-  bool Pay() const { return two_steps < 0.95 * one_step; }
-};
-
-// REQUIRES streams >= 2, and costs of two streams and two devices at least.
-Halves HalvesOf(const PlacementCosts& costs, uint32_t streams, const Slowdowns& slowdowns) {
+// What a step of some of the measured streams takes.  REQUIRES costs of two streams at least.
+StepSeconds StepOf(const PlacementCosts& costs, uint32_t streams) {
   // On the line between what one stream and all of them take.
-  const auto at = [&](double one, double all, double count) {
-    return one + (all - one) * (count - 1.0) / (costs.streams - 1.0);
-  };
-  const uint32_t half = (streams + 1) / 2;
-  Halves halves{.one_step = slowdowns.other * at(costs.lone.other, costs.full.other, streams)};
+  const double part = (streams - 1.0) / (costs.streams - 1.0);
+  const auto at = [part](double one, double all) { return one + (all - one) * part; };
+  StepSeconds step{.other = at(costs.lone.other, costs.full.other)};
   for (size_t w = 0; w < costs.lone.device.size(); ++w) {
-    const double slow = slowdowns.device[w];
-    const double one = slow * costs.lone.device[w], all = slow * costs.full.device[w];
-    halves.one_step += at(one, all, streams);
-    // The other half is elsewhere meanwhile.
-    halves.two_steps = std::max(halves.two_steps, 2.0 * at(one, all, half));
+    step.device.push_back(at(costs.lone.device[w], costs.full.device[w]));
   }
-  return halves;
+  return step;
 }
 
-bool HasHalves(const PlacementCosts& costs) {
+bool HasLanes(const PlacementCosts& costs) {
   return costs.streams >= 2 && costs.lone.device.size() >= 2;
 }
 
+// Lanes, and seconds in which every stream has a token with them.
+struct Lanes {
+  uint32_t count = 1;
+  double seconds = 0.0;
+};
+
+// A step waits for the one before it in its lane, and on each device for those of the other lanes.
+// REQUIRES HasLanes.
+Lanes BestLanes(const PlacementCosts& costs, uint32_t streams, const Slowdowns& slowdowns) {
+  Lanes best{.seconds = Slowed(StepOf(costs, streams), slowdowns)};
+  const uint32_t most = std::min(MostLanes(costs.lone.device.size()), streams);
+  for (uint32_t lanes = 2; lanes <= most; ++lanes) {
+    const StepSeconds step = StepOf(costs, (streams + lanes - 1) / lanes);
+    double seconds = Slowed(step, slowdowns);
+    for (size_t w = 0; w < step.device.size(); ++w) {
+      seconds = std::max(seconds, lanes * step.device[w] * slowdowns.device[w]);
+    }
+    if (seconds < 0.95 * best.seconds) best = {.count = lanes, .seconds = seconds};
+  }
+  return best;
+}
+
 }  // namespace
+
+uint32_t MostLanes(size_t num_devices) {
+  return static_cast<uint32_t>(std::min<size_t>(num_devices + 1, 4));
+}
 
 double StepSeconds::Total() const { return std::accumulate(device.begin(), device.end(), other); }
 
@@ -77,24 +89,25 @@ double Slowed(const StepSeconds& seconds, const Slowdowns& slowdowns) {
 
 double DecodeRate(const PlacementCosts& costs, const ReferenceLoad& load,
                   const Slowdowns& slowdowns) {
-  const double one_step = Slowed(Decoding(costs, load), slowdowns);
-  if (!costs.two_at_once || load.streams < 2 || !HasHalves(costs)) {
-    return Streams(costs, load) / one_step;
+  if (costs.lanes && load.streams > 1 && HasLanes(costs)) {
+    return costs.streams / BestLanes(costs, costs.streams, slowdowns).seconds;
   }
-  const Halves halves = HalvesOf(costs, costs.streams, slowdowns);
-  return Streams(costs, load) / (halves.Pay() ? halves.two_steps : one_step);
+  return Streams(costs, load) / Slowed(Decoding(costs, load), slowdowns);
 }
 
 double PromptRate(const PlacementCosts& costs, const ReferenceLoad& load,
                   const Slowdowns& slowdowns) {
   const double per_row = Slowed(costs.prompt, slowdowns) / costs.prompt_rows;
-  if (!costs.two_at_once) return 1.0 / per_row;
+  if (!costs.lanes) return 1.0 / per_row;
   double busiest = 0.0;  // device, for a row
+  uint32_t num_devices = 0;
   for (size_t w = 0; w < costs.prompt.device.size(); ++w) {
     busiest = std::max(busiest, costs.prompt.device[w] * slowdowns.device[w] / costs.prompt_rows);
+    num_devices += Uses(costs.prompt, w) ? 1 : 0;
   }
-  // Of two chunks under way none waits for a third.
-  const double overlapped = std::max(busiest, per_row / 2.0);
+  // One chunk more waits until one of those under way has ended.
+  const uint32_t at_once = std::min(MostLanes(num_devices), num_devices);
+  const double overlapped = std::max(busiest, per_row / at_once);
   if (load.streams > 1) return 1.0 / overlapped;
   const uint32_t first = std::min(load.chunk_rows, load.prompt_tokens);
   return load.prompt_tokens / (first * per_row + (load.prompt_tokens - first) * overlapped);
@@ -139,10 +152,10 @@ std::optional<double> RequestJoules(const PlacementCosts& costs, const Reference
   return load.prompt_tokens * prompt + load.answer_tokens * *token;
 }
 
-bool HalvesPay(const PlacementCosts& costs, uint32_t streams) {
-  if (streams < 2 || !HasHalves(costs)) return false;
-  return HalvesOf(costs, streams, {.device = std::vector<double>(costs.lone.device.size(), 1.0)})
-      .Pay();
+uint32_t LanesFor(const PlacementCosts& costs, uint32_t streams) {
+  if (streams < 2 || !HasLanes(costs)) return 1;
+  return BestLanes(costs, streams, {.device = std::vector<double>(costs.lone.device.size(), 1.0)})
+      .count;
 }
 
 }  // namespace tandem::gateway

@@ -41,8 +41,8 @@ struct PlacementCosts {
   StepSeconds lone;            // decodes one stream
   StepSeconds full;            // decodes `streams` streams
   bool prompts_apart = false;  // other devices compute prompts while these decode
-  // Two steps can be under way, each on a device of its own meanwhile.
-  bool two_at_once = false;
+  // Steps can be under way at once, each on a device of its own meanwhile.
+  bool lanes = false;
 };
 
 // How many times as long as measured something takes now; 1: as long.
@@ -54,11 +54,15 @@ struct Slowdowns {
 // `seconds` under `slowdowns`, which has as many workers.
 double Slowed(const StepSeconds& seconds, const Slowdowns& slowdowns);
 
-// Tokens a second of all streams together, in halves where HalvesPay.
+// Steps under way at once, at most, where so many devices share the layers: one on each, and one on its
+// way between two of them.
+uint32_t MostLanes(size_t num_devices);
+
+// Tokens a second of all streams together, in as many steps as LanesFor says.
 double DecodeRate(const PlacementCosts& costs, const ReferenceLoad& load,
                   const Slowdowns& slowdowns);
-// Of the load's prompts.  Where two steps can be under way, the chunks of one prompt overlap; with many
-// streams those of several do.
+// Of the load's prompts.  Where several steps can be under way, as many as there are devices, the chunks
+// of one prompt overlap; with many streams those of several do.
 double PromptRate(const PlacementCosts& costs, const ReferenceLoad& load,
                   const Slowdowns& slowdowns);
 // Seconds that the devices are busy for one request of the load: its prompt, and its share of the
@@ -78,9 +82,10 @@ std::optional<double> TokenJoules(const PlacementCosts& costs, const ReferenceLo
 std::optional<double> RequestJoules(const PlacementCosts& costs, const ReferenceLoad& load,
                                     const Slowdowns& slowdowns);
 
-// Whether two steps of half of `streams` streams each, on different devices at a time, take less than
-// one of all streams: by a twentieth at least.
-bool HalvesPay(const PlacementCosts& costs, uint32_t streams);
+// How many steps the rows of `streams` streams that decode should be divided among, of MostLanes: more
+// than one where such steps, under way at once on different devices, take less time together than fewer
+// do, by a twentieth at least.
+uint32_t LanesFor(const PlacementCosts& costs, uint32_t streams);
 
 // A placement that can be chosen.
 struct PlacementCandidate {

@@ -33,6 +33,9 @@
 // Admission looks ahead: a sequence is admitted if its tokens fit beside the rows that the running
 // sequences still have to compute.
 //
+// Lanes: where several devices share the layers, up to kMostUnderWay steps are under way at once.  They
+// share no sequence but one whose prompt they compute.
+//
 // Speculation: a step may be scheduled while the step before it is under way.  A sequence whose
 // next token that step chooses continues with kNoToken as its token, and its row is fed with the
 // speculative token that the device chose:
@@ -132,6 +135,9 @@ struct PublishedPrefix {
   bool forgotten = false;    // after ForgetPrefixes: no block follows
 };
 
+// Steps at once.
+inline constexpr uint32_t kMostUnderWay = 4;
+
 using RowLimit = std::function<uint32_t(uint32_t)>;
 // Whether a constrained sequence may take a speculative token, so that its mask is written later.
 using LateMask = std::function<bool(uint64_t id)>;
@@ -141,11 +147,14 @@ struct StepRules {
   // Most prompt rows beside so many decode rows; null: any number.  A few are planned in any case
   // (FreeRows), and in some steps a picture, so prompts always go on.
   RowLimit prompt_rows = nullptr;
-  // Sequences that decode in it, where so many decode in all steps together; null: as many as can.
+  // Sequences that decode in it, where so many decode in all steps together, which are no more than it
+  // takes; null: as many as can.
   RowLimit decoding = nullptr;
+  // With so many steps under way, it has no rows of prompts.
+  uint32_t prompt_steps = kMostUnderWay;
   LateMask late_mask = nullptr;  // null: none may.  REQUIRES feeds
-  // A step behind another takes its speculative tokens.  If not, it has other sequences' rows, and
-  // further rows of prompts.
+  // A step behind another takes its speculative tokens: two at most are under way.  If not, it has other
+  // sequences' rows, and further rows of prompts.
   bool feeds = true;
 };
 
@@ -188,14 +197,14 @@ class Scheduler {
   // The next step.  nullptr: there is nothing to compute, or nothing until the step under way is
   // done.  Step ids are unique, failed steps included.  The step is under way, and the pointer
   // valid, until StepDone, StepRefused or StepFailed ends it (they end the oldest), or until
-  // RecomputeAll.  REQUIRES at most one step under way.
+  // RecomputeAll.  REQUIRES fewer than kMostUnderWay steps under way; with `feeds`, one at most.
   const ScheduledStep* Schedule(const StepRules& rules = {});
   // The rows of the oldest step under way are in the KV cache.
   void StepDone();
   // A worker refused the oldest step under way; the caller then removes its sequences.
   void StepRefused();
-  // The oldest step under way failed.  Its rows are computed again, but for removed sequences.
-  // REQUIRES it is the only step under way.
+  // The oldest step under way failed: its sequences are preempted, but for removed ones.
+  // REQUIRES that no later step was fed by it.
   void StepFailed();
   // Whether a step's row of a sequence is valid, and so its output: false if it began from a
   // rejected guess or follows such a row, or if the sequence has been removed.
@@ -261,7 +270,7 @@ class Scheduler {
   // As the options and the workers' limits allow.
   uint32_t MaxRunning() const;
   // Where the tokens of drafted rows end is not known before they are decided.
-  bool HasDrafts(const ScheduledStep& under_way);
+  bool HasDrafts(const ScheduledStep& under_way) const;
   // Uses the speculative tokens of the step under way; false if a sequence must wait for its token.
   bool TakeGuesses(const ScheduledStep& under_way, const StepRules& rules);
   // Whether a constrained sequence may take one, now or if it does not wait.
@@ -339,10 +348,11 @@ class Scheduler {
   uint64_t last_step_id_ = 0;  // never used twice, failed steps included
   SchedulerCounters counters_;
   RunningSet running_;
-  std::deque<const ScheduledStep*> under_way_;  // oldest first; at most two
+  std::deque<const ScheduledStep*> under_way_;  // oldest first
 
   // The step being planned, and how much of its budgets is used.
   std::vector<PlannedRows> plan_;
+  bool plans_decodes_ = false;
   std::vector<Sequence*> order_;
   bool stuck_ = false;  // no sequence could go on: ignore fair shares
   uint32_t rows_used_ = 0;
@@ -355,7 +365,7 @@ class Scheduler {
   uint32_t masks_used_ = 0;     // sampled outputs of constrained sequences
   uint32_t pictures_used_ = 0;  // whole ones, and last rows of others
   uint64_t table_used_ = 0;
-  StepBuilder builders_[2];  // by step id, in turn
+  StepBuilder builders_[kMostUnderWay];  // by step id, in turn
 };
 
 }  // namespace tandem::gateway

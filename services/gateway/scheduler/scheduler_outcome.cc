@@ -16,8 +16,8 @@ void Scheduler::StepDone() {
     Sequence* const sequence = Find(rows.sequence);
     if (sequence == nullptr) continue;
     const uint32_t end = rows.first_position + rows.num_rows;
-    sequence->prompt_outputs_done = std::max(sequence->prompt_outputs_done, end);
-    const bool is_void = step_id == sequence->void_step;
+    const bool is_void = step_id <= sequence->void_step;
+    if (!is_void) sequence->prompt_outputs_done = std::max(sequence->prompt_outputs_done, end);
     if (sequence->awaits_result && !is_void && end == sequence->tokens.size()) {
       sequence->awaits_result = false;
       sequence->awaits_decision = true;
@@ -36,15 +36,19 @@ void Scheduler::StepRefused() {
 }
 
 void Scheduler::StepFailed() {
-  TANDEM_CHECK(under_way_.size() == 1);
+  TANDEM_CHECK(!under_way_.empty());
   for (const ScheduledRows& rows : under_way_.front()->rows) {
     Sequence* const sequence = Find(rows.sequence);
     if (sequence == nullptr) continue;
     sequence->tokens.resize(sequence->num_known);
     sequence->awaits_result = false;
     sequence->draft.clear();
-    sequence->num_computed = std::min(sequence->num_computed, rows.first_position);
     sequence->next_prompt_output = sequence->prompt_outputs_done;
+    // Its rows in later steps began from these, or count on their outputs.
+    sequence->void_step = sequence->last_served;
+    sequence->void_position = 0;
+    const std::vector<Sequence*>& running = running_.sequences();
+    if (std::ranges::find(running, sequence) != running.end()) Preempt(*sequence);
   }
   under_way_.pop_front();
 }
@@ -52,7 +56,7 @@ void Scheduler::StepFailed() {
 bool Scheduler::IsValid(uint64_t step_id, uint64_t id, uint32_t position) const {
   const Sequence* const sequence = Find(id);
   return sequence != nullptr &&
-         (sequence->void_step != step_id || position < sequence->void_position);
+         (step_id > sequence->void_step || position < sequence->void_position);
 }
 
 bool Scheduler::Decides(uint64_t step_id, uint64_t id, uint32_t position) const {

@@ -9,12 +9,11 @@
 namespace tandem::gateway {
 
 const ScheduledStep* Scheduler::Schedule(const StepRules& rules) {
-  TANDEM_CHECK(under_way_.size() <= 1);
-  if (!under_way_.empty()) {
-    const ScheduledStep& under_way = *under_way_.front();
-    if (HasDrafts(under_way) || (rules.feeds && !TakeGuesses(under_way, rules))) {
-      return nullptr;
-    }
+  TANDEM_CHECK(under_way_.size() < (rules.feeds ? 2 : kMostUnderWay));
+  const auto has_drafts = [this](const ScheduledStep* step) { return HasDrafts(*step); };
+  if (std::ranges::any_of(under_way_, has_drafts)) return nullptr;
+  if (rules.feeds && !under_way_.empty() && !TakeGuesses(*under_way_.front(), rules)) {
+    return nullptr;
   }
   PlanStep(rules);
   if (plan_.empty() && under_way_.empty() && !running_.empty()) {
@@ -27,9 +26,10 @@ const ScheduledStep* Scheduler::Schedule(const StepRules& rules) {
   const uint64_t after_step = fed ? under_way_.front()->batch.header.step_id : 0;
   const uint64_t step_id = ++last_step_id_;
   ScheduledStep& step =
-      builders_[step_id % 2].Build(plan_, step_id, after_step, pools_.block_tokens);
+      builders_[step_id % kMostUnderWay].Build(plan_, step_id, after_step, pools_.block_tokens);
   Issue(step_id, rules.feeds);
   step.another_follows = rules.feeds && AnotherFollows(rules);
+  step.decodes = plans_decodes_;
   tenants_.EndTurn(step_id);
   under_way_.push_back(&step);
   return &step;
@@ -37,6 +37,7 @@ const ScheduledStep* Scheduler::Schedule(const StepRules& rules) {
 
 void Scheduler::PlanStep(const StepRules& rules) {
   plan_.clear();
+  plans_decodes_ = false;
   running_.BeginStep(last_step_id_ + 1);
   rows_used_ = outputs_used_ = logit_samples_ = masks_used_ = pictures_used_ = 0;
   table_used_ = 0;
@@ -47,6 +48,7 @@ void Scheduler::PlanStep(const StepRules& rules) {
     max_rows_ =
         std::min(max_rows_, rows_used_ + std::max(rules.prompt_rows(rows_used_), FreeRows()));
   }
+  if (under_way_.size() >= rules.prompt_steps) return PlanDrafts();
   uint32_t first_rows = 0;  // of the first in turn that has any
   bool admits = true;
   for (const auto& [priority, count] : num_by_priority_) {
@@ -80,7 +82,7 @@ bool Scheduler::GoesOn(const Sequence& sequence) const {
   return num_tokens < max_sequence_len_ && num_tokens - sequence.prompt_len < sequence.max_answer;
 }
 
-bool Scheduler::HasDrafts(const ScheduledStep& under_way) {
+bool Scheduler::HasDrafts(const ScheduledStep& under_way) const {
   return std::ranges::any_of(under_way.rows, [this](const ScheduledRows& rows) {
     return rows.num_drafted > 0 && Find(rows.sequence) != nullptr;
   });
@@ -179,17 +181,23 @@ void Scheduler::PlanDecodes(const StepRules& rules) {
   });
   size_t most = order_.size();
   if (rules.decoding) {
-    // Those of the step under way, whose tokens are not decided, too.
-    most = rules.decoding(
+    // Those of steps under way, whose tokens are not decided, too.
+    const auto decoding =
         static_cast<uint32_t>(std::ranges::count_if(order_, [](const Sequence* sequence) {
           return sequence->decoding() || sequence->num_remaining() == 0;
-        })));
+        }));
+    most = rules.decoding(decoding);
+    // No more steps than that takes: a sequence that comes joins one of them when it ends.
+    const auto steps = static_cast<size_t>(
+        std::ranges::count_if(under_way_, [](const ScheduledStep* step) { return step->decodes; }));
+    if (steps * most >= decoding) return;
   }
   const bool holds = HoldsConstrained(rules);
   for (Sequence* sequence : order_) {
     if (!sequence->decoding() || plan_.size() >= most) break;
     if (!holds || !sequence->constrained) PlanIfRunning(*sequence);
   }
+  plans_decodes_ = !plan_.empty();
 }
 
 void Scheduler::PlanPromptsOf(const Tenant& tenant, int32_t priority) {

@@ -77,6 +77,7 @@ class Simulation {
     options_.prefix_cache = seed % 8 != 0;
     num_tenants_ = 1 + seed % 4;
     feeds_ = seed % 3 != 0;
+    lanes_ = 2 + seed / 3 % (kMostUnderWay - 1);
     for (uint32_t i = 0; i < 3 * limits.context_len; ++i) stories_.push_back(random_() % 1000);
     Wipe();
   }
@@ -91,14 +92,19 @@ class Simulation {
       if (to_add > 0 && random_() % 3 == 0) to_add -= AddOne() ? 1 : 0;
       if (!live_.empty() && random_() % 50 == 0) Cancel();
       if (random_() % 100 == 0) LoseWorker();
-      if (flights_.size() < 2) Draft();
-      const ScheduledStep* step = flights_.size() < 2 ? scheduler_->Schedule(Rules()) : nullptr;
+      const bool room = flights_.size() < (feeds_ ? 2 : lanes_);
+      if (room) Draft();
+      const ScheduledStep* step = room ? scheduler_->Schedule(Rules()) : nullptr;
       if (step != nullptr) Queue(*step);
       if (flights_.empty()) {
         ASSERT_TRUE(live_.empty()) << "nothing scheduled with requests left";
         continue;
       }
-      if (step == nullptr || flights_.size() == 2 || random_() % 3 == 0) FinishOldest();
+      if (random_() % 60 == 0 && (!feeds_ || flights_.size() == 1)) {
+        FailOldest();
+      } else if (step == nullptr || !room || random_() % 3 == 0) {
+        FinishOldest();
+      }
       if (testing::Test::HasFatalFailure()) return;
     }
     while (!flights_.empty()) FinishOldest();
@@ -123,7 +129,8 @@ class Simulation {
   StepRules Rules() {
     StepRules rules = {.feeds = feeds_};
     if (!feeds_ && random_() % 2 == 0) {
-      rules.decoding = [](uint32_t decoding) { return (decoding + 1) / 2; };
+      rules.decoding = [this](uint32_t decoding) { return (decoding + lanes_ - 1) / lanes_; };
+      rules.prompt_steps = 1 + random_() % lanes_;
     }
     return rules;
   }
@@ -242,6 +249,12 @@ class Simulation {
     }
   }
 
+  void FailOldest() {
+    flights_.pop_front();
+    guesses_.clear();
+    scheduler_->StepFailed();
+  }
+
   void FinishOldest() {
     const Flight flight = std::move(flights_.front());
     flights_.pop_front();
@@ -266,7 +279,12 @@ class Simulation {
       }
       TakeOutput(output, decided[o], guesses_[o]);
     }
-    for (const uint32_t s : flight.batch.pooled) TakePooled(flight.step->rows[s]);
+    for (const uint32_t s : flight.batch.pooled) {
+      const ScheduledRows& rows = flight.step->rows[s];
+      if (scheduler_->IsValid(flight.batch.header.step_id, rows.sequence, rows.first_position)) {
+        TakePooled(rows);
+      }
+    }
   }
 
   // A block that rows are written to is that of one sequence alone, and nobody can find it.
@@ -326,16 +344,14 @@ class Simulation {
   }
 
   void TakePooled(const ScheduledRows& rows) {
-    const auto found = live_.find(rows.sequence);
-    if (found == live_.end()) return;  // cancelled
-    Expected& expected = found->second;
+    Expected& expected = live_.at(rows.sequence);
     ASSERT_TRUE(expected.pooled);
     if (rows.first_position == 0) expected.num_pooled = 0;
     ASSERT_EQ(rows.first_position, expected.num_pooled) << "a row is left out or summed twice";
     expected.num_pooled += rows.num_rows;
     if (expected.num_pooled < expected.prompt_len) return;
     scheduler_->Remove(rows.sequence);
-    live_.erase(found);
+    live_.erase(rows.sequence);
   }
 
   void TakeOutput(const ScheduledOutput& output, uint32_t token, uint32_t guess) {
@@ -363,6 +379,7 @@ class Simulation {
   SchedulerOptions options_;
   uint32_t num_tenants_ = 1;
   bool feeds_ = true;
+  uint32_t lanes_ = 2;  // without feeds_
   std::unique_ptr<Scheduler> scheduler_;
   std::map<uint64_t, Expected> live_;
   std::set<uint64_t> started_;
@@ -386,7 +403,7 @@ TEST(SchedulerSimulationTest, EveryRequestFinishesWithEveryPositionComputedInOrd
   uint64_t right = 0;
   uint64_t tokens_found = 0;
   uint64_t evictions = 0;
-  for (uint32_t seed = 1; seed <= 60; ++seed) {
+  for (uint32_t seed = 1; seed <= 120; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Simulation simulation(seed);
     simulation.Run();

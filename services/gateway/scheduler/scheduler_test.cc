@@ -105,7 +105,7 @@ TEST(SchedulerTest, AHigherPriorityNumberGivesItsPlaceAndBlocks) {
   }
 }
 
-// Two steps at once without speculative tokens: further rows of a prompt, and other sequences.
+// Several steps at once without speculative tokens: further rows of a prompt, and other sequences.
 TEST(SchedulerTest, AStepThatIsNotFedHasWhatWaitsForNoToken) {
   const StepRules rules = {.feeds = false};
   auto scheduler = MakeScheduler(Options());
@@ -155,6 +155,78 @@ TEST(SchedulerTest, SequencesThatDecodeAreHalved) {
   const ScheduledStep* third = scheduler->Schedule(halves);
   ASSERT_NE(third, nullptr);
   EXPECT_EQ(sequences(*third), decided);
+}
+
+TEST(SchedulerTest, SequencesThatBeginApartDecodeTogether) {
+  const StepRules rules = {.decoding = [](uint32_t decoding) { return decoding; }, .feeds = false};
+  auto scheduler = MakeScheduler(Options());
+  ASSERT_TRUE(scheduler->Add(PromptSpec(1, 3)).ok());
+  const ScheduledStep* first = scheduler->Schedule(rules);
+  ASSERT_TRUE(scheduler->Add(PromptSpec(2, 3)).ok());
+  const ScheduledStep* second = scheduler->Schedule(rules);
+  ASSERT_TRUE(first != nullptr && second != nullptr);
+  Finish(*scheduler, *first);
+  const ScheduledStep* third = scheduler->Schedule(rules);
+  ASSERT_NE(third, nullptr) << "the other's prompt is computed meanwhile";
+  Finish(*scheduler, *second);
+  EXPECT_EQ(scheduler->Schedule(rules), nullptr) << "it waits for the step that decodes";
+  Finish(*scheduler, *third);
+  const ScheduledStep* both = scheduler->Schedule(rules);
+  ASSERT_NE(both, nullptr);
+  EXPECT_EQ(both->rows.size(), 2u);
+  EXPECT_EQ(scheduler->Schedule(rules), nullptr);
+}
+
+TEST(SchedulerTest, FourStepsUnderWayShareSequencesThatDecode) {
+  const StepRules rules = {
+      .decoding = [](uint32_t) { return 1u; }, .prompt_steps = 2, .feeds = false};
+  SchedulerOptions options = Options();
+  options.max_sequences = options.limits.max_sequences = 6;
+  auto scheduler = MakeScheduler(options);
+  for (uint64_t id = 1; id <= 4; ++id) ASSERT_TRUE(scheduler->Add(PromptSpec(id, 3)).ok());
+  Finish(*scheduler, *scheduler->Schedule());
+  ASSERT_TRUE(scheduler->Add(PromptSpec(5, 3)).ok());
+  std::vector<const ScheduledStep*> steps;
+  for (int i = 0; i < 4; ++i) steps.push_back(scheduler->Schedule(rules));
+  for (uint64_t i = 0; i < 4; ++i) {
+    ASSERT_NE(steps[i], nullptr) << i;
+    EXPECT_EQ(steps[i]->rows.front().sequence, i + 1);
+    // The prompt is computed beside the first of them.
+    EXPECT_EQ(steps[i]->rows.size(), i == 0 ? 2u : 1u);
+  }
+  ASSERT_TRUE(scheduler->Add(PromptSpec(6, 3)).ok());
+  Finish(*scheduler, *steps[0]);
+  // Three are under way: prompts wait until one is left.
+  const ScheduledStep* next = scheduler->Schedule(rules);
+  ASSERT_NE(next, nullptr);
+  for (const ScheduledRows& rows : next->rows) EXPECT_NE(rows.sequence, 6u);
+  Finish(*scheduler, *steps[1]);
+  Finish(*scheduler, *steps[2]);
+  Finish(*scheduler, *steps[3]);
+  const ScheduledStep* with_prompt = scheduler->Schedule(rules);
+  ASSERT_NE(with_prompt, nullptr);
+  EXPECT_EQ(with_prompt->rows.back().sequence, 6u);
+}
+
+TEST(SchedulerTest, AStepThatFailsTakesLaterRowsOfItsPromptWithIt) {
+  SchedulerOptions options = Options();
+  options.chunk_rows = 8;
+  auto scheduler = MakeScheduler(options);
+  ASSERT_TRUE(scheduler->Add(PromptSpec(1, 24)).ok());
+  const StepRules rules = {.feeds = false};
+  const ScheduledStep* first = scheduler->Schedule(rules);
+  const ScheduledStep* second = scheduler->Schedule(rules);
+  const ScheduledStep* third = scheduler->Schedule(rules);
+  ASSERT_TRUE(first != nullptr && second != nullptr && third != nullptr);
+  EXPECT_EQ(third->rows[0].first_position, 16u);
+  scheduler->StepFailed();
+  for (const ScheduledStep* step : {second, third}) {
+    EXPECT_FALSE(scheduler->IsValid(step->batch.header.step_id, 1, step->rows[0].first_position));
+    scheduler->StepDone();
+  }
+  const ScheduledStep* again = scheduler->Schedule(rules);
+  ASSERT_NE(again, nullptr);
+  EXPECT_EQ(again->rows[0].first_position, 0u);
 }
 
 TEST(SchedulerTest, ALimitCutsPromptRowsBesideDecodeRowsAlone) {

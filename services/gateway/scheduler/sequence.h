@@ -206,7 +206,8 @@ struct Sequence {
   static constexpr uint32_t kNoPosition = std::numeric_limits<uint32_t>::max();
   uint32_t keep_window = kNoPosition;
   uint32_t fed_output = 0;  // output of the step under way that chooses the speculative token
-  // A guess was rejected: rows of this step from this position on are void.
+  // A guess was rejected, or a step failed: rows of steps up to this one, from this position on, are
+  // void.
   uint64_t void_step = 0;
   uint32_t void_position = 0;
   uint64_t last_served = 0;    // id of the last step with rows of this sequence

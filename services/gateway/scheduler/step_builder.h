@@ -49,6 +49,7 @@ struct ScheduledStep {
   std::span<const ScheduledPicture> pictures;  // by index of the step's pictures
   // Prediction: there will be a step to schedule while this one is under way.
   bool another_follows = false;
+  bool decodes = false;  // has decode rows
   // The p-th pooled sum is of rows[batch.pooled[p]].
 };
 

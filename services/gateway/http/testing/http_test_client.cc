@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <utility>
 
@@ -39,6 +40,7 @@ HttpTestClient::HttpTestClient(uint16_t port, absl::Duration patience)
 bool HttpTestClient::TrySend(std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t sent = ::send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (sent < 0 && errno == EINTR) continue;
     if (sent <= 0) return false;
     bytes.remove_prefix(static_cast<size_t>(sent));
   }
@@ -57,7 +59,10 @@ void HttpTestClient::Request(std::string_view method, std::string_view target,
 
 bool HttpTestClient::Fill() {
   char bytes[16384];
-  const ssize_t got = ::recv(fd_.get(), bytes, sizeof(bytes), 0);
+  ssize_t got;
+  // As after a stop of the process, where there is a timeout.
+  while ((got = ::recv(fd_.get(), bytes, sizeof(bytes), 0)) < 0 && errno == EINTR) {
+  }
   if (got <= 0) return false;
   in_.append(bytes, static_cast<size_t>(got));
   return true;
