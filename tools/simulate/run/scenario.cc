@@ -75,18 +75,20 @@ class Draw {
     executor.policy.npu = NpuPolicy::kOff;
     const uint64_t shape = Pick({0, 0, 0, 1, 1, 2, 2});
     const bool remote = shape < 2 && random_.OneIn(4);
+    const uint64_t num_gpus = shape == 1 ? Pick({2, 2, 3, 4}) : 1;  // that share the layers
+    executor.policy.num_gpus = static_cast<uint32_t>(num_gpus);
     for (uint64_t r = 0; r < num_replicas; ++r) {
       SimulatedReplica& replica = scenario_.replicas.emplace_back();
       replica.workers.push_back(AddWorker(DeviceKind::kGpu, remote, random_.OneIn(2)));
-      if (shape == 1) {  // layers over two GPUs
+      while (replica.workers.size() < num_gpus) {
         replica.workers.push_back(AddWorker(DeviceKind::kGpu, remote, false));
-        executor.policy.num_gpus = 2;
-      } else if (shape == 2) {
+      }
+      if (shape == 2) {
         replica.npus.push_back(AddWorker(DeviceKind::kNpu, false, false));
         executor.policy.npu = NpuPolicy::kPrefer;
       }
     }
-    if (shape == 2 && random_.OneIn(3)) executor.policy.npu = NpuPolicy::kAuto;
+    if (shape > 0 && random_.OneIn(3)) executor.policy.npu = NpuPolicy::kAuto;
     executor.loader_target = "unix:/simulated/loader";
     executor.model_name = TheModel().description.name();
     executor.plan_token = "simulated gateway";
