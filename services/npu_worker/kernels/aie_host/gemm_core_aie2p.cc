@@ -3,14 +3,11 @@
 #define TANDEM_CORE_FUNCTION static
 #include "services/npu_worker/kernels/aie/gemm.cc"
 #include "services/npu_worker/kernels/aie_host/gemm_cores.h"
+// After the two.
+#include "services/npu_worker/kernels/aie_host/gemm_core.inc"
 
 namespace tandem::npu {
 
-const GemmCore kGemmCoreAie2p = {.start = gemm_start,
-                                 .clear = gemm_clear,
-                                 .scales = gemm_scales,
-                                 .dequantise_q8_0 = gemm_dequantise_q8_0,
-                                 .dequantise_q4_0 = gemm_dequantise_q4_0,
-                                 .multiply = gemm_multiply};
+const GemmCore kGemmCoreAie2p = kCore;
 
 }  // namespace tandem::npu
