@@ -36,12 +36,12 @@ export class Browser {
   complaints = [];
 
   async start() {
-    this.browser = await chromium.launch({ executablePath: browserPath, args: ["--no-sandbox"] });
+    this.browser = await chromium.launch({ executablePath: browserPath, args: ["--no-sandbox", "--disable-gpu"] });
   }
 
   async open(url, options = {}) {
     await this.context?.close();
-    this.context = await this.browser.newContext({ viewport: { width: 1280, height: 860 }, colorScheme: "light", ...options });
+    this.context = await this.browser.newContext({ viewport: { width: 1280, height: 860 }, colorScheme: "light", reducedMotion: "reduce", ...options });
     return this.another(url);
   }
 
