@@ -147,8 +147,8 @@ struct StepRules {
   // Most prompt rows beside so many decode rows; null: any number.  A few are planned in any case
   // (FreeRows), and in some steps a picture, so prompts always go on.
   RowLimit prompt_rows = nullptr;
-  // Sequences that decode in it, where so many decode in all steps together, which are no more than it
-  // takes; null: as many as can.
+  // Sequences that decode in it, where so many decode in all steps together; no further step decodes
+  // while as many as that takes are under way.  Null: as many as can.
   RowLimit decoding = nullptr;
   // With so many steps under way, it has no rows of prompts.
   uint32_t prompt_steps = kMostUnderWay;
