@@ -46,7 +46,7 @@ uint32_t ClusterExecutor::prompt_depth() const {
 
 uint32_t ClusterExecutor::DecodeRows(uint32_t decoding) const {
   if (depth_ == 1 || feeds_) return decoding;
-  const uint32_t lanes = placer_.LanesFor(decoding);
+  const uint32_t lanes = std::min(depth_, placer_.LanesFor(decoding));
   return (decoding + lanes - 1) / lanes;
 }
 
