@@ -128,7 +128,7 @@ TEST_F(AutoPromptsTest, WithoutAnNpuTheGpuServesAlone) {
   EXPECT_EQ(Status().placements_size(), 0);
   EXPECT_EQ(Status().replicas_size(), 0);
   const auto expected = Answers();
-  // It comes, does whole layers, and is faster: at prompts at least, but what is measured may say more.
+  // It comes, does whole layers, and is faster: at prompts; a stall may have the measurement say more.
   Delay("gpu0", 200);
   Start("npu0", 0);
   ASSERT_TRUE(

@@ -22,7 +22,7 @@ using testing::StreamReader;
 
 constexpr uint32_t kAnswer = 80;
 
-FakeExecutorOptions StepsOf10Ms(std::function<void()> step_ends = [] {}) {
+FakeExecutorOptions StepsOf10Ms(const std::function<void()>& step_ends = [] {}) {
   FakeExecutorOptions fake;
   fake.on_step = [step_ends](const StepBatch&) {
     absl::SleepFor(absl::Milliseconds(10));
