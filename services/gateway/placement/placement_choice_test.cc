@@ -276,8 +276,8 @@ TEST_F(EnergyChoiceTest, ServingMovesWhenAnotherTakesLessEnergyAndNotForTime) {
 
 TEST(LanesForTest, MoreThanOneWhereStepsGrowWithTheirRowsOnSeveralDevices) {
   const auto costs = [](std::vector<double> lone, std::vector<double> full, double other = 0.0) {
-    return Costs({.device = std::vector<double>(lone.size(), 1.0)},
-                 {.device = std::move(lone), .other = other},
+    const std::vector<double> prompt(lone.size(), 1.0);
+    return Costs({.device = prompt}, {.device = std::move(lone), .other = other},
                  {.device = std::move(full), .other = other});
   };
   // 16 streams take as long as one: two steps would read the weights twice.
