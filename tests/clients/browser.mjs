@@ -41,7 +41,7 @@ export class Browser {
 
   async open(url, options = {}) {
     await this.context?.close();
-    this.context = await this.browser.newContext({ viewport: { width: 1280, height: 860 }, colorScheme: "light", reducedMotion: "reduce", ...options });
+    this.context = await this.browser.newContext({ viewport: { width: 1280, height: 860 }, colorScheme: "light", ...options });
     return this.another(url);
   }
 

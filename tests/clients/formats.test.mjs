@@ -56,7 +56,7 @@ describe("formats", () => {
       flags: z.record(z.string(), z.boolean()), role: z.enum(["user", "admin"]), note: z.string().max(12).nullable(), count: z.number().int().min(1).max(9),
       list: z.array(z.literal("a")).min(1).max(2), either: z.union([z.boolean(), z.null()]) };
     for (const [name, type] of Object.entries(types)) {
-      const request = { ...greedy, temperature: 1, seed: 3, max_tokens: 120, messages: [{ role: "user", content: `A made-up ${name}.` }],
+      const request = { ...greedy, temperature: 1, seed: 3, max_tokens: 400, messages: [{ role: "user", content: `A made-up ${name}.` }],
         response_format: zodResponseFormat(z.object({ value: type }), name) };
       const { choices: [choice] } = await openai.chat.completions.create(request);
       // Names and lists without an end in sight may be cut.

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "absl/strings/str_format.h"
 #include "tests/integration/replicas_fixture.h"
 
 namespace tandem::gateway {
@@ -21,9 +22,10 @@ class AutoPromptsTest : public ReplicasFixture {
     std::ofstream(path + ".new") << microseconds;
     std::filesystem::rename(path + ".new", path);
   }
-  void Start(const std::string& name, int microseconds) {
+  void Start(const std::string& name, int microseconds, const std::string& driver = "1.0") {
     Delay(name, microseconds);
-    std::vector<std::string> flags = {"--ffn-delay", DelayFile(name), "--delay-by-row"};
+    std::vector<std::string> flags = {"--ffn-delay", DelayFile(name), "--delay-by-row", "--driver",
+                                      driver};
     if (name == "npu0") flags.push_back("--layers");
     StartWorker(name, "unix:" + Socket(name), flags);
   }
@@ -128,16 +130,17 @@ TEST_F(AutoPromptsTest, WithoutAnNpuTheGpuServesAlone) {
   EXPECT_EQ(Status().placements_size(), 0);
   EXPECT_EQ(Status().replicas_size(), 0);
   const auto expected = Answers();
-  // It comes, does whole layers, and is faster: at prompts; a stall may have the measurement say more.
+  // It comes, does whole layers, and is faster.  Where this machine stalled while that was measured it
+  // comes again with another driver, and is measured anew.
   Delay("gpu0", 200);
-  Start("npu0", 0);
-  ASSERT_TRUE(
-      Eventually([&] { return InForce().find("npu0") != std::string::npos; }, absl::Seconds(60)))
-      << InForce();
-  if (InForce().starts_with("prompts: ")) {
-    ASSERT_TRUE(Eventually([&] { return Status().replicas_size() == 2; }));
-    AwaitReady(1);
+  const auto computes_prompts = [&] { return Status().replicas_size() == 2; };
+  for (int driver = 1; driver <= 3 && !computes_prompts(); ++driver) {
+    workers_.erase("npu0");
+    Start("npu0", 0, absl::StrFormat("%d.0", driver));
+    (void)Eventually(computes_prompts, absl::Seconds(30));
   }
+  ASSERT_TRUE(computes_prompts()) << InForce();
+  AwaitReady(1);
   EXPECT_EQ(Answers(), expected);
 }
 
