@@ -25,13 +25,7 @@ endif()
 # Messages name source files as in the repository: the same program comes from every checkout.
 add_compile_options(-fmacro-prefix-map=${CMAKE_SOURCE_DIR}/=)
 if(TANDEM_CCACHE)
-  # Precompiled headers are cached too, by what they contain.  Paths in the source's folder count as relative, so that
-  # another checkout finds what this one compiled.
-  find_program(TANDEM_ENV env REQUIRED)
-  mark_as_advanced(TANDEM_ENV)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${TANDEM_ENV}
-    CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
-    CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=true ${TANDEM_CCACHE})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_SOURCE_DIR}/scripts/compile-cached ${TANDEM_CCACHE})
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     add_compile_options(-fpch-preprocess)
   else()
