@@ -13,12 +13,14 @@ vec4 load_head(uint64_t from, uint i);
 vec4 load_head_weight(uint64_t weight, uint i);
 vec4 load_rotation(uint64_t table, uint i);
 
+// The sum of the squares of four pairs: head_factor adds those of a lane, then the lanes.
+float pairs_square(vec4 x, vec4 y) { return dot(x, x) + dot(y, y); }
+
 // 1 / rms of head_dim float32.  The whole subgroup calls it.
 float head_factor(uint64_t from, uint head_dim, float epsilon) {
   float sum = 0.0;
-  for (uint i = gl_SubgroupInvocationID * 4; i < head_dim; i += gl_SubgroupSize * 4) {
-    vec4 x = load_head(from, i);
-    sum += dot(x, x);
+  for (uint i = gl_SubgroupInvocationID * 4; i < head_dim / 2; i += gl_SubgroupSize * 4) {
+    sum += pairs_square(load_head(from, i), load_head(from, i + head_dim / 2));
   }
   return rms_factor(subgroup_sum(sum), head_dim, epsilon);
 }

@@ -218,17 +218,22 @@ class Bench {
   std::vector<Buffer> k_, v_;
 };
 
-absl::Status DecodeTable(Bench& bench, const Options& o,
-                         const std::vector<std::pair<uint32_t, uint32_t>>& cases) {
-  std::printf("decode, one launch: sequences, depth, window: us, GB/s of K and V\n");
-  for (const auto& [sequences, depth] : cases) {
-    TANDEM_RETURN_IF_ERROR(bench.Prepare(sequences, depth, 1));
+// `rows` of each sequence, as speculation verifies guesses; 1: plain decoding.
+struct DecodeCase {
+  uint32_t sequences, depth, rows = 1;
+};
+
+absl::Status DecodeTable(Bench& bench, const Options& o, const std::vector<DecodeCase>& cases) {
+  std::printf("decode, one launch: sequences, rows of each, depth, window: us, GB/s of K and V\n");
+  for (const auto& [sequences, depth, rows] : cases) {
+    TANDEM_RETURN_IF_ERROR(bench.Prepare(sequences, depth, rows));
     for (const uint32_t window : {0u, o.window}) {
       TANDEM_ASSIGN_OR_RETURN(const double us, bench.TimeDecode(window));
       const double positions = window == 0 ? depth : std::min(depth, window);
       const double bytes = 2 * positions * sequences *
                            static_cast<double>(RowBytes(o.kv_dtype, o.kv_heads * o.head_dim));
-      std::printf("%4u %6u %5u: %8.2f %7.0f\n", sequences, depth, window, us, bytes / us / 1e3);
+      std::printf("%4u %2u %6u %5u: %8.2f %7.0f\n", sequences, rows, depth, window, us,
+                  bytes / us / 1e3);
       std::fflush(stdout);
     }
   }
@@ -257,26 +262,36 @@ absl::Status Main(const Options& o) {
   Bench bench(o);
   TANDEM_RETURN_IF_ERROR(bench.Open());
   bench.tuning().decode.enabled = bench.tuning().tiled.enabled = true;
-  const std::vector<std::pair<uint32_t, uint32_t>> all = {
-      {1, 128},  {1, 1024}, {1, 8192}, {1, 32768}, {8, 128},
-      {8, 1024}, {8, 8192}, {32, 128}, {32, 1024}, {32, 8192}};
+  const std::vector<DecodeCase> all = {
+      {1, 128}, {1, 1024},    {1, 8192}, {1, 32768}, {1, 128, 8}, {8, 128},   {1, 512, 8},
+      {8, 512}, {1, 8192, 8}, {8, 1024}, {8, 8192},  {32, 128},   {32, 1024}, {32, 8192}};
   TANDEM_RETURN_IF_ERROR(DecodeTable(bench, o, all));
   TANDEM_RETURN_IF_ERROR(PromptTable(bench, o));
   if (!o.sweep) return absl::OkStatus();
-  const std::vector<std::pair<uint32_t, uint32_t>> few = {
-      {1, 128}, {1, 1024}, {1, 8192}, {32, 1024}};
+  const std::vector<DecodeCase> few = {{1, 300},    {1, 1024}, {1, 8192}, {1, 300, 8},
+                                       {1, 512, 8}, {8, 512},  {32, 1024}};
   const Tuning before = bench.tuning();
   // Threads, values of a lane, positions at once, KiB of a piece, workgroups.
   for (const auto& [threads, values, at_once, piece_kb, groups] :
-       std::vector<std::array<uint32_t, 5>>{{64, 32, 2, 64, 512},
-                                            {128, 32, 1, 64, 512},
-                                            {128, 16, 2, 64, 512},
+       std::vector<std::array<uint32_t, 5>>{{128, 32, 2, 64, 128},
+                                            {128, 32, 2, 64, 264},
+                                            {128, 32, 2, 64, 396},
+                                            {128, 32, 2, 64, 768},
+                                            {128, 32, 2, 64, 1024},
                                             {128, 32, 2, 32, 512},
                                             {128, 32, 2, 128, 512},
-                                            {128, 32, 2, 64, 1024},
-                                            {256, 32, 1, 64, 512},
-                                            {128, 32, 4, 64, 512}}) {
-    bench.tuning().decode = {true, threads, values, at_once, piece_kb << 10, groups};
+                                            {128, 32, 2, 128, 264},
+                                            {128, 16, 2, 64, 512},
+                                            {64, 32, 2, 64, 512},
+                                            {128, 32, 1, 64, 512},
+                                            {256, 32, 1, 64, 512}}) {
+    bench.tuning().decode = {.enabled = true,
+                             .threads = threads,
+                             .lane_values = values,
+                             .at_once = at_once,
+                             .min_parts = before.decode.min_parts,
+                             .piece_bytes = piece_kb << 10,
+                             .num_groups = groups};
     std::printf("threads %u, values %u, %u at once, pieces of %u KiB, %u groups\n", threads, values,
                 at_once, piece_kb, groups);
     TANDEM_RETURN_IF_ERROR(DecodeTable(bench, o, few));
