@@ -12,6 +12,7 @@
 #include "absl/time/clock.h"
 #include "services/common/energy/energy.h"
 #include "services/common/rpc/server.h"
+#include "services/common/testing/eventually.h"
 #include "services/common/testing/model_configs.h"
 #include "services/common/testing/random_weights.h"
 #include "services/common/testing/status_matchers.h"
@@ -189,10 +190,14 @@ TEST_F(MeasureTest, DevicesThatAlwaysWorkHaveNoMoreThanAllOfTheTime) {
   options_ = {.prompts = {}, .tokens = {6}, .repetitions = 3, .warm_up = false};
   for (const bool hold_up : {false, true}) {
     gateway_.hold_up = hold_up;
-    const auto report = Measure(*stub_, options_);
-    ASSERT_TRUE(report.ok()) << report.status();
-    EXPECT_LE(report->results[0].device_share(), 1.0) << hold_up;
-    EXPECT_GT(report->results[0].device_share(), 0.3) << hold_up;
+    // Another program may hold up the test between a device's two readings.
+    EXPECT_TRUE(testing::Eventually([&] {
+      const auto report = Measure(*stub_, options_);
+      EXPECT_TRUE(report.ok()) << report.status();
+      if (!report.ok()) return true;
+      EXPECT_LE(report->results[0].device_share(), 1.0) << hold_up;
+      return report->results[0].device_share() > 0.3;
+    })) << hold_up;
   }
 }
 
