@@ -43,7 +43,8 @@ void prepare(uint row, uint part, uint kv_head, uint position, uint fresh, uint6
     if (is_stored) vector = kv_vector(table, position, BLOCK_TOKENS, num_kv_heads, kv_head);
     if (item != gl_SubgroupID) inputs = load_fresh(v, position, min(lane, HEAD_DIM / 2 - 4));
     float factor = 1.0;
-    if (LANES * 4 >= HEAD_DIM / 2) {  // the lanes hold the vector
+    // The lanes hold the vector: v's factor is made too, and not used, for a branch costs more.
+    if (LANES * 4 >= HEAD_DIM / 2) {
       float square = lane < HEAD_DIM / 2 ? pairs_square(inputs.x, inputs.y) : 0.0;
       factor = rms_factor(subgroup_sum(square), HEAD_DIM, epsilon);
     } else if (!v.is_v) {
