@@ -125,14 +125,13 @@ TEST_F(PullRunTest, NamesAreListedAndWrongOnesAreRefused) {
 TEST_F(PullRunTest, CtrlCStopsAPullThatGoesOnLater) {
   std::atomic<int> asked = 0;
   std::atomic<bool> slow = true;
-  hub_.Set({.cut_every = 1 << 20, .cdn_hook = [&](const TestRequest&) {
-              ++asked;
-              const absl::Time until = absl::Now() + absl::Seconds(20);
-              while (slow && asked > 3 && absl::Now() < until) {
-                absl::SleepFor(absl::Milliseconds(10));
-              }
-              return TestReply{.status = 0};
-            }});
+  hub_.Set({.cut_every = 1 << 20});
+  const auto hook = hub_.HookCdn([&](const TestRequest&) {
+    ++asked;
+    const absl::Time until = absl::Now() + absl::Seconds(20);
+    while (slow && asked > 3 && absl::Now() < until) absl::SleepFor(absl::Milliseconds(10));
+    return TestReply{.status = 0};
+  });
   Child child({"pull", "demo:11m", "--connections", "1"});
   ASSERT_TRUE(testing::Eventually([&] { return asked >= 4; }));
   child.Signal(SIGINT);
@@ -149,9 +148,9 @@ TEST_F(PullRunTest, CtrlCStopsAPullThatGoesOnLater) {
 }
 
 TEST_F(PullRunTest, ALicenceToAcceptIsExplained) {
-  hub_.Set({.hub_hook = [](const TestRequest&) {
+  const auto hook = hub_.HookHub([](const TestRequest&) {
     return TestReply{.status = 403, .fields = {{"X-Error-Code", "GatedRepo"}}};
-  }});
+  });
   EXPECT_EQ(Run({"pull", "demo:11m"}), kExitFailure);
   EXPECT_THAT(errors_, AllOf(HasSubstr("licence"), HasSubstr("/owner/repo")));
 }

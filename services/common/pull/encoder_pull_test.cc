@@ -200,18 +200,20 @@ TEST_F(EncoderPullTest, AMissingOneIsSaidAndNoFailure) {
   EXPECT_THAT(result->no_encoder_reason,
               AllOf(HasSubstr("belongs to model-Q4_0.gguf"), HasSubstr("mmproj-other-f16.gguf")));
   // A mirror that lists nothing, and a list that names a file that is not there.
-  fake_.Set({.hub_hook = [](const TestRequest& request) {
-    const bool list = request.target.starts_with("/api/");
-    return TestReply{.status = list ? 404 : 0};
-  }});
-  result = Pull();
+  {
+    const auto hook = fake_.HookHub([](const TestRequest& request) {
+      const bool list = request.target.starts_with("/api/");
+      return TestReply{.status = list ? 404 : 0};
+    });
+    result = Pull();
+  }
   ExpectWhole(result);
   EXPECT_THAT(result->no_encoder_reason, HasSubstr("cannot be looked for"));
   fake_.SetFile(kF16, encoder_);
-  fake_.Set({.hub_hook = [](const TestRequest& request) {
+  const auto hook = fake_.HookHub([](const TestRequest& request) {
     const bool encoder = request.target.ends_with(kF16);
     return TestReply{.status = encoder ? 404 : 0};
-  }});
+  });
   result = Pull();
   ExpectWhole(result);
   EXPECT_THAT(result->no_encoder_reason, HasSubstr(kF16));

@@ -198,9 +198,9 @@ TEST(HubTest, ALicenceToAcceptIsExplainedAndTheTokenIsNotTold) {
   FakeHub fake(1000);
   int status = 401;
   std::string code = "GatedRepo";
-  fake.Set({.hub_hook = [&](const TestRequest&) {
+  const auto hook = fake.HookHub([&](const TestRequest&) {
     return TestReply{.status = status, .fields = {{"X-Error-Code", code}}};
-  }});
+  });
   const HubFile file{.owner = "owner", .repo = "repo", .file = "model-Q4_0.gguf"};
   absl::Status refused = Hub::Create(OptionsFor(fake))->Resolve(file).status();
   EXPECT_TRUE(absl::IsPermissionDenied(refused));
@@ -237,10 +237,10 @@ TEST(HubTest, WaitsAsLongAsItIsAskedToAndNoLonger) {
   FakeHub fake(1000);
   int asked = 0;
   std::string seconds = "1";
-  fake.Set({.hub_hook = [&](const TestRequest&) {
+  const auto hook = fake.HookHub([&](const TestRequest&) {
     if (++asked > 1 && seconds == "1") return TestReply{.status = 0};
     return TestReply{.status = 429, .fields = {{"Retry-After", seconds}}};
-  }});
+  });
   const HubFile file{.owner = "owner", .repo = "repo", .file = "model-Q4_0.gguf"};
   const auto hub = Hub::Create(OptionsFor(fake));
   const absl::Time begin = absl::Now();

@@ -170,6 +170,33 @@ void FakeHub::Set(Faults faults) {
   faults_ = std::move(faults);
 }
 
+FakeHub::Hook::Hook(FakeHub& hub, Place& place, TestServer::Handler call)
+    : hub_(hub), place_(place) {
+  const MutexLock lock(hub_.mutex_);
+  place_.call = std::make_shared<const TestServer::Handler>(std::move(call));
+}
+
+FakeHub::Hook::~Hook() {
+  const MutexLock lock(hub_.mutex_);
+  place_.call = nullptr;
+  while (place_.num_running > 0) hub_.hook_ended_.Wait(hub_.mutex_);
+}
+
+TestReply FakeHub::AskHook(Hook::Place& place, const TestRequest& request) {
+  std::shared_ptr<const TestServer::Handler> call;
+  {
+    const MutexLock lock(mutex_);
+    call = place.call;
+    if (call == nullptr) return {.status = 0};
+    ++place.num_running;
+  }
+  TestReply reply = (*call)(request);
+  const MutexLock lock(mutex_);
+  --place.num_running;
+  hook_ended_.SignalAll();
+  return reply;
+}
+
 // Files that nobody pulls, then those that are there.
 std::string FakeHub::ListFiles() {
   std::string list = R"([{"type": "file", "path": "README.md", "size": 5},
@@ -191,9 +218,7 @@ TestReply FakeHub::AnswerHub(const TestRequest& request) {
     const MutexLock lock(mutex_);
     faults = faults_;
   }
-  if (faults.hub_hook) {
-    if (TestReply reply = faults.hub_hook(request); reply.status != 0) return reply;
-  }
+  if (TestReply reply = AskHook(hub_hook_, request); reply.status != 0) return reply;
   if (request.target == "/api/models/owner/repo/tree/main?recursive=true") {
     return {.body = ListFiles()};
   }
@@ -223,17 +248,13 @@ TestReply FakeHub::AnswerCdn(const TestRequest& request) {
   // "/blob?..." is the model, "/blob/PATH?..." another file.
   const std::string place = request.target.substr(0, request.target.find('?'));
   const std::string path = place == "/blob" ? kModelFile : place.substr(sizeof("/blob/") - 1);
-  const auto look = [&] {
+  if (TestReply reply = AskHook(cdn_hook_, request); reply.status != 0) return reply;
+  {
     const MutexLock lock(mutex_);
     faults = faults_;
     const File& file = files_.at(path);
     sha256 = file.sha256;
     content = file.content;
-  };
-  look();
-  if (faults.cdn_hook) {
-    if (TestReply reply = faults.cdn_hook(request); reply.status != 0) return reply;
-    look();  // the hook may have changed the file
   }
   TestReply reply;
   if (!faults.no_etag) reply.fields.emplace_back("ETag", "\"" + sha256.substr(0, 32) + "\"");

@@ -81,18 +81,37 @@ class FakeHub {
   static std::string MakeContent(size_t bytes, unsigned seed = 1);
   static std::string Sha256(const std::string& bytes);
 
-  // To be set before requests come, or from a hook.
+  // To be set before requests come.
   struct Faults {
     size_t cut_every = SIZE_MAX;  // each answer of the CDN ends after so many bytes
     bool ignore_ranges = false;
     bool no_etag = false;
     std::string wrong_sha256;  // the hub claims this
     uint64_t wrong_size = 0;   // the hub claims this
-    // Called before the CDN answers; a reply with a status other than 0 is sent instead.
-    std::function<TestReply(const TestRequest&)> cdn_hook;
-    std::function<TestReply(const TestRequest&)> hub_hook;
   };
   void Set(Faults faults);
+
+  // Asked before the hub or the CDN answers, while this lives; a reply with a status other than 0
+  // is sent instead.  Its end waits for calls under way, because a client that gave up leaves some:
+  // so it may use whatever was declared before it.
+  class [[nodiscard]] Hook {
+   public:
+    ~Hook();
+    Hook(const Hook&) = delete;
+    Hook& operator=(const Hook&) = delete;
+
+   private:
+    friend class FakeHub;
+    struct Place {
+      std::shared_ptr<const TestServer::Handler> call;
+      int num_running = 0;
+    };
+    Hook(FakeHub& hub, Place& place, TestServer::Handler call);
+    FakeHub& hub_;
+    Place& place_;
+  };
+  Hook HookHub(TestServer::Handler call) { return Hook(*this, hub_hook_, std::move(call)); }
+  Hook HookCdn(TestServer::Handler call) { return Hook(*this, cdn_hook_, std::move(call)); }
 
  private:
   struct File {
@@ -100,12 +119,15 @@ class FakeHub {
     std::string sha256;
   };
   std::string ListFiles();
+  TestReply AskHook(Hook::Place& place, const TestRequest& request);
   TestReply AnswerHub(const TestRequest& request);
   TestReply AnswerCdn(const TestRequest& request);
 
   mutable Mutex mutex_;
   std::map<std::string, File> files_ ABSL_GUARDED_BY(mutex_);  // by path
   Faults faults_ ABSL_GUARDED_BY(mutex_);
+  Hook::Place hub_hook_, cdn_hook_;  // guarded by mutex_
+  CondVar hook_ended_;
   std::unique_ptr<TestServer> cdn_, hub_;
 };
 
