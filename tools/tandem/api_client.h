@@ -29,7 +29,8 @@ absl::Status FromGateway(const grpc::Status& status);
 bool IsFromGateway(const absl::Status& status);
 
 // GetStatus within `timeout`; UNAVAILABLE without an answer.
-absl::StatusOr<v1::GetStatusResponse> FetchStatus(GenerationStub& stub, absl::Duration timeout);
+absl::StatusOr<v1::GetStatusResponse> FetchStatus(GenerationStub& stub,
+                                                  absl::Duration timeout = absl::Seconds(10));
 
 // Polls until the gateway is ready.  DEADLINE_EXCEEDED with the last state seen, or
 // FAILED_PRECONDITION with the reason when its state is "failed".

@@ -14,7 +14,6 @@ namespace tandem::loader {
 namespace {
 
 constexpr uint64_t kMaxUint32 = std::numeric_limits<uint32_t>::max();
-constexpr size_t kMaxPrinted = 100;
 
 absl::Status MissingKey(std::string_view key) {
   return absl::InvalidArgumentError(absl::StrFormat("key %s is missing", std::string(key)));
@@ -268,8 +267,8 @@ absl::StatusOr<OpenedModel> InterpretGguf(const GgufHeader& header) {
   model.tensors = std::move(decoder.tensors);
   model.skipped = std::move(decoder.skipped);
   for (const GgufKey& key : header.keys) {
-    model.metadata.emplace_back(Printable(key.name, kMaxPrinted),
-                                PrintGgufValue(key.value, kMaxPrinted));
+    model.metadata.emplace_back(Printable(key.name, kMaxPrintedMetadata),
+                                PrintGgufValue(key.value, kMaxPrintedMetadata));
   }
   return model;
 }

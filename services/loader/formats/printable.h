@@ -11,5 +11,7 @@ namespace tandem::loader {
 // whole character once `max_length` bytes are there.  The result is UTF-8 on one line, and
 // printing it again changes nothing.
 std::string Printable(std::string_view text, size_t max_length);
+// Bytes of a key, and of a value, of a file's metadata that are shown.
+inline constexpr size_t kMaxPrintedMetadata = 100;
 
 }  // namespace tandem::loader

@@ -10,7 +10,7 @@
 namespace tandem::loader {
 namespace {
 
-constexpr uint64_t kMaxHeaderBytes = 100'000'000;
+constexpr uint64_t kMaxJsonHeaderBytes = 100'000'000;
 constexpr int64_t kMaxInt64 = std::numeric_limits<int64_t>::max();
 
 struct StoredType {
@@ -162,13 +162,13 @@ absl::Status CheckCoverage(const TensorReader& reader, const std::vector<FileTen
 absl::StatusOr<SafetensorsHeader> ParseSafetensors(const ByteSource& source) {
   ByteReader reader(source, source.size());
   TANDEM_ASSIGN_OR_RETURN(const uint64_t header_bytes, reader.Read<uint64_t>("header length"));
-  if (header_bytes > kMaxHeaderBytes || header_bytes > reader.remaining()) {
+  if (header_bytes > kMaxJsonHeaderBytes || header_bytes > reader.remaining()) {
     return FormatError(0, absl::StrFormat("a header of %d bytes; %d are left (and at most %d are "
                                           "accepted)",
-                                          header_bytes, reader.remaining(), kMaxHeaderBytes));
+                                          header_bytes, reader.remaining(), kMaxJsonHeaderBytes));
   }
   TANDEM_ASSIGN_OR_RETURN(const std::string text,
-                          reader.ReadString(header_bytes, kMaxHeaderBytes, "header"));
+                          reader.ReadString(header_bytes, kMaxJsonHeaderBytes, "header"));
   if (!text.starts_with('{')) return FormatError(8, "the header does not begin with '{'");
   absl::StatusOr<nlohmann::json> document = ParseJson(text);
   if (!document.ok()) return InFile("in the header that begins at byte 8", document.status());

@@ -16,7 +16,6 @@ namespace tandem::loader {
 namespace {
 
 constexpr uint64_t kMaxConfigBytes = 16 << 20;
-constexpr size_t kMaxPrinted = 100;
 
 class ReleaseReader {
  public:
@@ -64,7 +63,8 @@ class ReleaseReader {
     model_.config = release_.model;
     model_.sampling_defaults = release_.sampling;
     for (const auto& [key, value] : config.items()) {
-      model_.metadata.emplace_back(Printable(key, kMaxPrinted), PrintJson(value, kMaxPrinted));
+      model_.metadata.emplace_back(Printable(key, kMaxPrintedMetadata),
+                                   PrintJson(value, kMaxPrintedMetadata));
     }
     return absl::OkStatus();
   }

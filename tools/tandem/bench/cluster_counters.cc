@@ -10,7 +10,6 @@
 namespace tandem {
 namespace {
 
-constexpr absl::Duration kStatusTimeout = absl::Seconds(10);
 constexpr absl::Duration kWorkerTimeout = absl::Seconds(2);
 constexpr absl::Duration kMeasureTimeout = absl::Seconds(60);
 
@@ -84,7 +83,7 @@ ClusterCounters::ClusterCounters(GenerationStub& stub, const v1::GetStatusRespon
 
 absl::StatusOr<ClusterCounts> ClusterCounters::Read() {
   const absl::Time begin = absl::Now();
-  TANDEM_ASSIGN_OR_RETURN(const auto status, FetchStatus(stub_, kStatusTimeout));
+  TANDEM_ASSIGN_OR_RETURN(const auto status, FetchStatus(stub_));
   ClusterCounts counts = Count(status);
   counts.earliest = begin;
   counts.latest = absl::Now();
@@ -94,7 +93,7 @@ absl::StatusOr<ClusterCounts> ClusterCounters::Read() {
 absl::StatusOr<ClusterCounts> ClusterCounters::ReadAtStepEnd() {
   const absl::Time begin = absl::Now();
   absl::Time asked = begin, earliest = begin;
-  TANDEM_ASSIGN_OR_RETURN(auto status, FetchStatus(stub_, kStatusTimeout));
+  TANDEM_ASSIGN_OR_RETURN(auto status, FetchStatus(stub_));
   const uint64_t steps = StepsEnded(status);
   while (StepsEnded(status) == steps && status.scheduler().running() > 0 &&
          absl::Now() - begin < kStepWait) {
@@ -102,7 +101,7 @@ absl::StatusOr<ClusterCounts> ClusterCounters::ReadAtStepEnd() {
     absl::SleepFor(std::min((absl::Now() - begin) / 32, absl::Milliseconds(5)));
     earliest = asked;  // the step had not ended then
     asked = absl::Now();
-    TANDEM_ASSIGN_OR_RETURN(status, FetchStatus(stub_, kStatusTimeout));
+    TANDEM_ASSIGN_OR_RETURN(status, FetchStatus(stub_));
   }
   const absl::Time latest = absl::Now();
   ClusterCounts counts = Count(status);

@@ -20,7 +20,6 @@ constexpr char kFirstQuestion[] = "What is in the picture?";
 constexpr char kOtherQuestion[] = "Which colours does it have?";
 // Positions of a picture's markers and the lines around them, and of the text and the turn.
 constexpr uint64_t kMarkers = 6, kText = 40;
-constexpr absl::Duration kStatusTimeout = absl::Seconds(10);
 
 // One request and what came of it.
 struct Asked {
@@ -54,7 +53,7 @@ struct Round {
 };
 
 absl::StatusOr<v1::PictureStatus> Pictures(GenerationStub& stub) {
-  TANDEM_ASSIGN_OR_RETURN(const auto status, FetchStatus(stub, kStatusTimeout));
+  TANDEM_ASSIGN_OR_RETURN(const auto status, FetchStatus(stub));
   if (status.has_pictures()) return status.pictures();
   return absl::UnimplementedError(
       "--images: the gateway does not report times of pictures; it is older than this program");

@@ -49,9 +49,9 @@ std::string NameOf(const std::string& source) {
 }
 
 // A line that is written over, at a terminal alone.
-class ProgressLine {
+class ConvertProgressLine {
  public:
-  ~ProgressLine() { Clear(); }
+  ~ConvertProgressLine() { Clear(); }
   Progress progress() const {
     if (!terminal_) return nullptr;
     return [](const loader::ConvertProgress& progress) {
@@ -130,7 +130,7 @@ absl::Status Convert(ConvertFlags& flags) {
   if (!flags.options.overwrite && std::filesystem::exists(flags.destination)) {
     return loader::AlreadyThere(flags.destination);
   }
-  const ProgressLine line;
+  const ConvertProgressLine line;
   std::unique_ptr<Mmproj> mmproj;
   if (encoder != nullptr) {
     TANDEM_ASSIGN_OR_RETURN(mmproj, WriteEncoder(*encoder, flags, line.progress()));

@@ -42,9 +42,9 @@ class StopOnSignal {
 };
 
 // One line that is written over at a terminal; elsewhere a line for each tenth.
-class ProgressLine {
+class PullProgressLine {
  public:
-  ~ProgressLine() {
+  ~PullProgressLine() {
     if (shown_) std::fputs("\r\033[K", stderr);
   }
   void Show(const pull::PullProgress& progress) {
@@ -163,7 +163,7 @@ absl::StatusOr<pull::PulledModel> PullModel(const std::string& text, const PullF
   absl::StatusOr<pull::PullResult> result;
   {
     const StopOnSignal signals;
-    ProgressLine line;
+    PullProgressLine line;
     result = pull::Pull(name, table, options, [&line](const pull::PullProgress& progress) {
       line.Show(progress);
       return !pull_stopped;

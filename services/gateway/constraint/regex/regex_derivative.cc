@@ -12,7 +12,7 @@ namespace tandem::gateway::constraint {
 namespace {
 
 // Bounds the search of a node whose answer only saves time.
-constexpr int kMaxVisits = 500;
+constexpr int kMaxVisitedNodes = 500;
 constexpr int kMaxLengthVisits = 5000;  // enough for some hundred names
 
 void Restrict(ByteSet* alike, const ByteSet& set, uint8_t byte) {
@@ -265,7 +265,8 @@ bool RegexArena::OnlyTags(RegexId id) const {
 
 void RegexArena::LeadingClasses(RegexId id, size_t most, std::vector<uint32_t>& classes) const {
   std::vector<RegexId> left = {id};
-  for (int visits = 0; !left.empty() && visits < kMaxVisits && classes.size() < most; ++visits) {
+  for (int visits = 0; !left.empty() && visits < kMaxVisitedNodes && classes.size() < most;
+       ++visits) {
     const RegexNode& node = nodes_[left.back()];
     left.pop_back();
     switch (node.kind) {
@@ -302,7 +303,7 @@ ByteSet RegexArena::Alphabet(RegexId id) const {
     const auto visit = [&](RegexId child) {
       if (seen.insert(child).second) left.push_back(child);
     };
-    if (seen.size() > kMaxVisits) return ByteSet::All();
+    if (seen.size() > kMaxVisitedNodes) return ByteSet::All();
     switch (node.kind) {
       case RegexKind::kBytes:
         all = all | byte_sets_[node.a];
