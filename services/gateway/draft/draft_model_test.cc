@@ -69,6 +69,8 @@ class DraftModelTest : public ::testing::Test {
 
   const Vocabulary vocabulary_ = testing::ToyVocabulary();
   SamplingParams greedy_;
+  // What workers of tests look at, to the end of the model: it asks them from time to time.
+  std::atomic<bool> down_ = false, slow_ = false;
   std::unique_ptr<DraftModel> model_;
 };
 
@@ -122,16 +124,15 @@ TEST_F(DraftModelTest, ItsStepsAreToldWithTheirRowsAndTimes) {
 }
 
 TEST_F(DraftModelTest, TakeReturnsAtOnceWithoutQuestionsAndAtItsTimeWithThem) {
-  std::atomic<bool> slow{false};
   ASSERT_OK(Start({.on_step = [&](const StepBatch&) {
-    while (slow) absl::SleepFor(absl::Milliseconds(1));
+    while (slow_) absl::SleepFor(absl::Milliseconds(1));
     return absl::OkStatus();
   }}));
   std::vector<DraftChain> chains;
   model_->Take(Soon(), chains);
   EXPECT_THAT(chains, IsEmpty());
   Begin(1);
-  slow = true;
+  slow_ = true;
   const DraftRequest request{.sequence = 1, .num_decided = 4, .max_guesses = 2};
   model_->Ask(std::span(&request, 1));
   const absl::Time begin = absl::Now();
@@ -141,25 +142,24 @@ TEST_F(DraftModelTest, TakeReturnsAtOnceWithoutQuestionsAndAtItsTimeWithThem) {
   model_->Decided(1, Greedy(kPrompt, 1), 0);  // none of these waits for the step under way
   Begin(2);
   model_->End(2);
-  slow = false;
+  slow_ = false;
   model_->Take(Soon(), chains);
   ASSERT_THAT(chains, SizeIs(1));
   EXPECT_EQ(chains[0].tokens, Greedy(kPrompt, 2));
 }
 
 TEST_F(DraftModelTest, WithoutItsWorkerChainsAreEmptyUntilItIsBack) {
-  std::atomic<bool> down{false};
   ASSERT_OK(Start({.on_step =
                        [&](const StepBatch&) {
-                         return down ? absl::UnavailableError("gpu1 is gone") : absl::OkStatus();
+                         return down_ ? absl::UnavailableError("gpu1 is gone") : absl::OkStatus();
                        },
                    .on_recover =
                        [&](StepLimits&) {
-                         return down ? absl::UnavailableError("gpu1 is not there")
-                                     : absl::OkStatus();
+                         return down_ ? absl::UnavailableError("gpu1 is not there")
+                                      : absl::OkStatus();
                        }}));
   Begin(1);
-  down = true;
+  down_ = true;
   auto chains = Draft(1, 4, 3);
   ASSERT_THAT(chains, SizeIs(1));
   EXPECT_THAT(chains[0].tokens, IsEmpty());
@@ -169,7 +169,7 @@ TEST_F(DraftModelTest, WithoutItsWorkerChainsAreEmptyUntilItIsBack) {
   EXPECT_THAT(chains[0].tokens, IsEmpty());
   const Tokens decided = Greedy(kPrompt, 2);
   model_->Decided(1, decided, 0);
-  down = false;
+  down_ = false;
   ASSERT_TRUE(Eventually([this] { return model_->trouble().empty(); }));
   Tokens text = kPrompt;
   text.insert(text.end(), decided.begin(), decided.end());
@@ -180,30 +180,30 @@ TEST_F(DraftModelTest, WithoutItsWorkerChainsAreEmptyUntilItIsBack) {
 }
 
 TEST_F(DraftModelTest, AWorkerThatGoesWhileNothingIsDraftedIsNoticed) {
-  std::atomic<bool> down{false};
-  ASSERT_OK(Start(
-      {.on_check = [&] { return down ? absl::UnavailableError("gpu1 is gone") : absl::OkStatus(); },
-       .on_recover =
-           [&](StepLimits&) {
-             return down ? absl::UnavailableError("gpu1 is not there") : absl::OkStatus();
-           }}));
-  down = true;
+  ASSERT_OK(
+      Start({.on_check =
+                 [&] { return down_ ? absl::UnavailableError("gpu1 is gone") : absl::OkStatus(); },
+             .on_recover =
+                 [&](StepLimits&) {
+                   return down_ ? absl::UnavailableError("gpu1 is not there") : absl::OkStatus();
+                 }}));
+  down_ = true;
   EXPECT_TRUE(Eventually([this] { return !model_->trouble().empty(); }));
-  down = false;
+  down_ = false;
   EXPECT_TRUE(Eventually([this] { return model_->trouble().empty(); }));
 }
 
 TEST_F(DraftModelTest, StartsWithoutItsWorkerAndTakesItWhenItComes) {
-  std::atomic<bool> down{true};
+  down_ = true;
   ASSERT_OK(StartWith([&](const Executor::Progress&) -> absl::StatusOr<std::unique_ptr<Executor>> {
-    if (down) return absl::UnavailableError("worker at unix:/npu.sock is not there");
+    if (down_) return absl::UnavailableError("worker at unix:/npu.sock is not there");
     return std::make_unique<testing::FakeExecutor>(
         testing::FakeExecutorOptions{.queue_steps = false});
   }));
   EXPECT_THAT(std::string(model_->trouble()), HasSubstr("npu.sock"));
   Begin(1);
   EXPECT_THAT(Draft(1, 4, 3)[0].tokens, IsEmpty());
-  down = false;
+  down_ = false;
   ASSERT_TRUE(Eventually([this] { return model_->trouble().empty(); }));
   EXPECT_EQ(Draft(1, 4, 3)[0].tokens, Greedy(kPrompt, 3)) << "it began before";
 }
