@@ -2,18 +2,19 @@
 # Tandem from a clean clone, in containers, as scripts/test cannot show it on its own machine:
 #
 #   in_containers.sh packages  makes the base image, and on it installs what building needs: all that waits for the network
-#   in_containers.sh bare      builds on a bare Debian 13 without a compiler cache; quickstart and scripts/install answer there
+#   in_containers.sh build     builds on a bare Debian 13 without a compiler cache: all that keeps processors busy
+#   in_containers.sh bare      the same; then quickstart and scripts/install answer there
 #   in_containers.sh compose   builds every image and runs deploy/compose (compose_test.py)
 #   in_containers.sh           all
 #
 # The build on the bare Debian 13 is a stage of the images, so that it compiles once.  Layers of earlier runs are used
-# again; with CI=true `packages` uses none, `bare` those of `packages`, and `compose` those of `bare`.  Needs root.
+# again; with CI=true `packages` uses none, `build` those of `packages`, and the others those of `build`.  Needs root.
 # Where it cannot run it says why and exits with 77; with CI=true that is a failure.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 repository=$(cd "$here/../.." && pwd)
 parts=${1:-all}
-case "$parts" in packages | bare | compose | all) ;; *) sed -n '2,7s/^# \{0,1\}//p' "$0" >&2; exit 2 ;; esac
+case "$parts" in packages | build | bare | compose | all) ;; *) sed -n '2,8s/^# \{0,1\}//p' "$0" >&2; exit 2 ;; esac
 say() { printf '\033[1m==>\033[0m %s (%s)\n' "$*" "$(date +%T)"; }
 die() { printf 'in_containers: %s\n' "$*" >&2; exit 1; }
 skip() {
@@ -40,10 +41,10 @@ clone=$work/tandem
 git clone -q "file://$repository" "$clone"
 [ -z "$(git -C "$repository" status --porcelain)" ] || say "uncommitted changes are not in the clone"
 commit=$(git -C "$clone" rev-parse HEAD)
-if [ "${CI:-}" = true ] && [ "$parts" != compose ]; then
+if [ "${CI:-}" = true ] && [ "$parts" != bare ] && [ "$parts" != compose ]; then
   # Not by --no-cache, whose layers docker-compose would not use.
   kept='^$'
-  [ "$parts" != bare ] || kept='^localhost/tandem-packages:'
+  [ "$parts" != build ] || kept='^localhost/tandem-packages:'
   podman images --format '{{.Repository}}:{{.Tag}}' --filter 'reference=localhost/tandem-*' | { grep -v "$kept" || true; } |
     xargs -r podman rmi -f >/dev/null
   podman image prune -f >/dev/null
@@ -64,6 +65,7 @@ build_stage build
 if grep -E 'warning:|invalid-pch' "$work/log"; then die "the build on Debian 13 warns"; fi
 podman run --rm tandem-build:test grep -qx 'TANDEM_CCACHE:STRING=OFF' build/release/CMakeCache.txt ||
   die "the build used a compiler cache"
+[ "$parts" != build ] || exit 0
 
 if [ "$parts" != compose ]; then
   say "quickstart and scripts/install on it"
