@@ -13,6 +13,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_format.h"
+#include "services/common/base/check.h"
 
 namespace tandem::pull::testing {
 
@@ -173,6 +174,7 @@ void FakeHub::Set(Faults faults) {
 FakeHub::Hook::Hook(FakeHub& hub, Place& place, TestServer::Handler call)
     : hub_(hub), place_(place) {
   const MutexLock lock(hub_.mutex_);
+  TANDEM_CHECK(place_.call == nullptr);  // one at a time
   place_.call = std::make_shared<const TestServer::Handler>(std::move(call));
 }
 
