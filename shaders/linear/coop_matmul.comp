@@ -8,7 +8,7 @@
 // read a chunk before it is needed.
 //
 // Where tiles are too few to fill the device, and in those that are left when it has been full some
-// times, `splits` workgroups share a tile, each with a part of k.  They leave their sums in
+// times, workgroups share a tile, each with a part of k (tile_splits.glsl).  They leave their sums in
 // `workspace`; the last to arrive adds them, in order of k.
 #version 460
 #extension GL_GOOGLE_include_directive : require
@@ -40,6 +40,10 @@ const uint A_TILES = COLUMNS / 16, B_TILES = ROWS / 16, STEPS = CHUNK / 16;
 const uint SUMS = A_TILES * B_TILES, LANE_BLOCKS = LANE_ROWS * LANE_QUARTERS;
 
 #include "coop_output.glsl"
+
+const uint kMatrixMaxTiles = 4096;  // kernels/tile_splits.h
+#define TILE_SPLITS_FUNCTION
+#include "tile_splits.glsl"
 
 // What a lane holds of its weights' rows in a chunk, as it comes from memory.
 const uint RAW_ROWS = A_TILES * LANE_BLOCKS;
@@ -87,14 +91,20 @@ void multiply_chunk(uint raw[RAW_ROWS][ROW_WORDS], uint turn, inout MatrixC sum[
 void main() {
   uint rows = load_uint(count);
   rows = rows > first_row ? rows - first_row : 0;
-  uint row0 = gl_WorkGroupID.x * ROWS;
-  if (row0 >= rows) return;
-  uint column_tile = gl_WorkGroupID.y, parts = 1, split = 0;
-  if (column_tile >= whole) {
-    parts = splits;
-    split = (column_tile - whole) % parts;
-    column_tile = whole + (column_tile - whole) / parts;
+  if (rows == 0) return;
+  // A recording can be of fewer rows than there are: other launches make the others.
+  uint row_tiles = min((rows + ROWS - 1) / ROWS, gl_NumWorkGroups.x);
+  uint column_tiles = (n_dim + SUBGROUPS * COLUMNS - 1) / (SUBGROUPS * COLUMNS);
+  TileSplits splits = split_tiles(row_tiles, column_tiles, groups, most_parts, fit);
+  uint work = gl_WorkGroupID.y * gl_NumWorkGroups.x + gl_WorkGroupID.x;
+  uint row_tile = work % row_tiles, column_tile = work / row_tiles, parts = 1, split = 0;
+  if (column_tile >= splits.whole) {
+    parts = splits.parts;
+    split = (column_tile - splits.whole) % parts;
+    column_tile = splits.whole + (column_tile - splits.whole) / parts;
   }
+  if (column_tile >= column_tiles) return;
+  uint row0 = row_tile * ROWS;
   uint column0 = (column_tile * SUBGROUPS + subgroup_id()) * COLUMNS;
   prepare_weights();
 
@@ -131,8 +141,8 @@ void main() {
   }
 
   if (parts > 1) {
-    uint tile = (column_tile - whole) * gl_NumWorkGroups.x + gl_WorkGroupID.x;
-    if (!add_splits(sum, tile, split)) return;
+    uint tile = (column_tile - splits.whole) * row_tiles + row_tile;
+    if (!add_splits(sum, tile, split, parts)) return;
   }
   store_output(sum, row0, rows, column0);
 }

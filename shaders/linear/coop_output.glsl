@@ -9,20 +9,20 @@ layout(buffer_reference, scalar, buffer_reference_align = 16) coherent buffer Pa
 layout(buffer_reference, scalar, buffer_reference_align = 4) coherent buffer Arrivals { uint n; };
 shared uint arrived;
 
-// Elements 4 part .. +3 of the lane in sum i, of split `split` of tile `tile`.
-Partial partial_at(uint tile, uint split, uint i, uint part) {
+// Elements 4 part .. +3 of the lane in sum i, of split `split` of `splits` of tile `tile`.
+Partial partial_at(uint tile, uint split, uint splits, uint i, uint part) {
   uint64_t first = (uint64_t(tile) * splits + split) * (THREADS * SUMS * 2);
   return Partial(workspace + (first + (i * 2 + part) * THREADS + gl_LocalInvocationIndex) * 16);
 }
 
 // Leaves this workgroup's sums for the others.  In the last of them to arrive: gathers all, in order,
 // and returns true.
-bool add_splits(inout MatrixC sum[SUMS], uint tile, uint split) {
+bool add_splits(inout MatrixC sum[SUMS], uint tile, uint split, uint splits) {
   [[unroll]] for (uint i = 0; i < SUMS; ++i) {
     [[unroll]] for (uint part = 0; part < 2; ++part) {
       vec4 v;
       [[unroll]] for (uint e = 0; e < 4; ++e) v[e] = C_ELEMENT(sum[i], 4 * part + e);
-      partial_at(tile, split, i, part).v = v;
+      partial_at(tile, split, splits, i, part).v = v;
     }
   }
   memoryBarrierBuffer();
@@ -37,7 +37,7 @@ bool add_splits(inout MatrixC sum[SUMS], uint tile, uint split) {
   memoryBarrierBuffer();
   for (uint s = 0; s < splits; ++s) {
     vec4 v[SUMS * 2];
-    [[unroll]] for (uint i = 0; i < SUMS * 2; ++i) v[i] = partial_at(tile, s, i / 2, i % 2).v;
+    [[unroll]] for (uint i = 0; i < SUMS * 2; ++i) v[i] = partial_at(tile, s, splits, i / 2, i % 2).v;
     [[unroll]] for (uint i = 0; i < SUMS * 2; ++i) {
       [[unroll]] for (uint e = 0; e < 4; ++e) {
         float before = s == 0 ? 0.0 : C_ELEMENT(sum[i / 2], 4 * (i % 2) + e);

@@ -9,6 +9,7 @@
 #include "services/gpu_worker/kernels/attention_step.h"
 #include "services/gpu_worker/kernels/phases.h"
 #include "services/gpu_worker/kernels/push_constants.h"
+#include "services/gpu_worker/kernels/tile_splits.h"
 #include "tools/kernel_report/constant_names.h"
 
 namespace tandem::report {
@@ -126,11 +127,17 @@ class Worker {
                                  static_cast<double>(dispatch_.groups_x) * tile_rows);
     CountMatmul(rows, tile_rows, push.k_dim, push.n_dim);
     work_.macs *= RoundUp(push.n_dim, tile_columns) / push.n_dim;
-    const double row_tiles = std::ceil(rows / tile_rows);
-    const double column_tiles = std::ceil(push.n_dim / tile_columns);
+    const auto row_tiles = static_cast<uint32_t>(std::ceil(rows / tile_rows));
+    const auto column_tiles = static_cast<uint32_t>(std::ceil(push.n_dim / tile_columns));
     work_.cache_bytes += row_tiles * tile_rows * push.k_dim * 2.0 * column_tiles;
     work_.activation_bytes = rows * (push.k_dim * 2.0 + push.n_dim * 4.0);
-    work_.subgroups *= row_tiles / dispatch_.groups_x;
+    work_.subgroups = 0;
+    if (row_tiles == 0) return;
+    const gpu::TileSplits splits =
+        gpu::split_tiles(row_tiles, column_tiles, push.groups, push.most_parts, push.fit);
+    const uint32_t groups =
+        row_tiles * (splits.whole + (column_tiles - splits.whole) * splits.parts);
+    work_.subgroups = groups * Constant("SUBGROUPS");
   }
 
   // Positions that a row sees.

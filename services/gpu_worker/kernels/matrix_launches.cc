@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "services/common/base/check.h"
+#include "services/gpu_worker/kernels/push_constants.h"
 #include "services/gpu_worker/kernels/spirv.h"
 #include "shaders/tandem_gpu_shaders.h"
 
@@ -58,29 +59,14 @@ KernelId KernelOf(MatrixPath path) {
   }
 }
 
-// Of k: each with four chunks at least.
-uint64_t MostSplits(const MatrixTile& tile, uint64_t tiles, uint64_t cols,
-                    const MatrixWorkspace& workspace) {
-  if (workspace.sums == 0 || tiles == 0 || tiles > kMatrixMaxTiles) return 1;
-  const uint64_t tile_bytes = uint64_t{tile.rows} * tile.columns * tile.subgroups * sizeof(float);
-  return std::min(DivideUp(cols, tile.chunk) / uint64_t{4},
-                  workspace.sums_bytes / (tiles * tile_bytes));
-}
-
-struct Splits {
-  uint32_t whole = 0;  // tiles of columns that are not split
-  uint32_t parts = 1;  // of the others
-};
-
-// Tiles that fill the device some times are whole; the others, without which it would be idle in
-// part, are cut so that they fill it too.
-Splits ChooseSplits(const MatrixTile& tile, uint32_t row_tiles, uint32_t column_tiles,
-                    uint64_t cols, const MatrixWorkspace& workspace) {
-  const uint64_t tiles = uint64_t{row_tiles} * column_tiles;
-  const auto whole = static_cast<uint32_t>(tiles / tile.groups * tile.groups / row_tiles);
-  const uint64_t rest = tiles - uint64_t{whole} * row_tiles;
-  return {whole,
-          NumSplits(tile.groups, tiles % tile.groups, MostSplits(tile, rest, cols, workspace))};
+// Workgroups of the largest share of any number of rows up to `row_tiles` tiles.
+uint32_t MostGroups(uint32_t row_tiles, uint32_t column_tiles, const MatrixPush& push) {
+  uint32_t most = 0;
+  for (uint32_t r = 1; r <= row_tiles; ++r) {
+    const TileSplits splits = split_tiles(r, column_tiles, push.groups, push.most_parts, push.fit);
+    most = std::max(most, r * (splits.whole + (column_tiles - splits.whole) * splits.parts));
+  }
+  return most;
 }
 
 }  // namespace
@@ -98,7 +84,8 @@ Launch MatrixMatmulLaunch(const Tuning& tuning, const DeviceTensor& weights,
   const MatrixTile& tile = TileFor(tuning, weights, shard.num_rows, args.max_rows);
   const uint32_t row_tiles = DivideUp(args.max_rows, tile.rows);
   const uint32_t column_tiles = DivideUp(shard.num_rows, uint64_t{tile.columns} * tile.subgroups);
-  const Splits splits = ChooseSplits(tile, row_tiles, column_tiles, weights.cols, args.workspace);
+  const uint64_t tile_bytes = uint64_t{tile.rows} * tile.columns * tile.subgroups * sizeof(float);
+  const uint64_t fit = args.workspace.sums == 0 ? 0 : args.workspace.sums_bytes / tile_bytes;
   MatrixPush push{.count = args.count,
                   .x = args.x,
                   .destination = args.destination,
@@ -109,13 +96,15 @@ Launch MatrixMatmulLaunch(const Tuning& tuning, const DeviceTensor& weights,
                   .out_stride = args.out_stride,
                   .out_column = static_cast<uint32_t>(shard.first_row / per_column),
                   .first_row = args.first_row,
-                  .splits = splits.parts,
-                  .x_scale = args.x_scale,
-                  .whole = splits.whole};
+                  .groups = tile.groups,
+                  // Each with four chunks at least.
+                  .most_parts = DivideUp(weights.cols, tile.chunk) / 4,
+                  .fit = static_cast<uint32_t>(fit),
+                  .x_scale = args.x_scale};
   std::copy_n(shard.plane, 4, push.plane);
   Launch launch =
       MakeLaunch(KernelOf(tuning.matrix.fragments.path), 32 * tile.subgroups, push, row_tiles,
-                 splits.whole + (column_tiles - splits.whole) * splits.parts);
+                 DivideUp(MostGroups(row_tiles, column_tiles, push), row_tiles));
   launch.constants[kDtype] = static_cast<uint32_t>(weights.dtype);
   launch.constants[kColumns] = tile.columns;
   launch.constants[kRows] = tile.rows;

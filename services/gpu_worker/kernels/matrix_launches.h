@@ -5,6 +5,7 @@
 
 #include "services/gpu_worker/kernels/launch.h"
 #include "services/gpu_worker/kernels/launches.h"
+#include "services/gpu_worker/kernels/tile_splits.h"
 #include "services/gpu_worker/kernels/tuning.h"
 
 namespace tandem::gpu {
@@ -21,7 +22,6 @@ struct MatrixWorkspace {
   uint64_t sums_bytes = 0;
   uint64_t arrivals = 0;  // address of kMatrixMaxTiles uint32, zero
 };
-inline constexpr uint32_t kMatrixMaxTiles = 4096;
 // Enough for split-K at 2,048 rows.
 inline constexpr uint64_t kMatrixSumsBytes = 52 << 20;
 

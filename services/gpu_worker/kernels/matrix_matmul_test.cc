@@ -23,13 +23,16 @@ struct Case {
   MatrixOutput output = MatrixOutput::kF32;
   std::vector<uint32_t> shard_rows = {};
   float x_scale = 1.0f;
+  // Rows of the step that other launches make: half of them before these, which are a power of two.
+  uint32_t others = 0;
 };
 
 std::ostream& operator<<(std::ostream& out, const Case& c) {
   return out << Traits(c.format).name << " rows " << c.rows << " n " << c.n_dim << " k " << c.k_dim
              << " tile " << c.tile.columns << "x" << c.tile.rows << "x" << c.tile.subgroups
              << " chunk " << c.tile.chunk << " groups " << c.tile.groups << " output "
-             << static_cast<int>(c.output) << " shards " << c.shard_rows.size();
+             << static_cast<int>(c.output) << " shards " << c.shard_rows.size() << " others "
+             << c.others;
 }
 
 class MatrixMatmulTest : public KernelTest {
@@ -56,7 +59,7 @@ class MatrixMatmulTest : public KernelTest {
     const bool geglu = c.output != MatrixOutput::kF32;
     const uint32_t width = geglu ? c.n_dim / 2 : c.n_dim, stride = width + 3;
     const uint32_t bytes = c.output == MatrixOutput::kGegluF16 ? 2 : 4;
-    const DeviceArray step = MakeStep(c.rows);
+    const DeviceArray step = MakeStep(c.rows + c.others);
     const DeviceArray input(device(), x);
     const DeviceArray output(device(), uint64_t{c.rows} * stride * bytes);
     const DeviceArray sums(device(), 1 << 20);
@@ -71,6 +74,7 @@ class MatrixMatmulTest : public KernelTest {
            .output = c.output,
            .destination = output.address(),
            .out_stride = stride,
+           .first_row = c.others / 2,
            .max_rows = std::bit_ceil(c.rows),
            .workspace = {sums.address(), sums.data().size(), arrivals.address()}}));
     }
@@ -179,6 +183,26 @@ TEST_P(MatrixPathTest, SplitSumsAreWholeAndTheSameEveryTime) {
     const auto x = testing::FloatsToHalves(RandomFloats(size_t{c.rows} * c.k_dim, 4));
     const std::vector<float> first = Multiply(c, matrix, x);
     for (int i = 0; i < 3; ++i) EXPECT_EQ(Multiply(c, matrix, x), first);
+  }
+}
+
+// The recording is for 128 rows, in tiles of 16; each number of them shares six columns of tiles anew.
+TEST_P(MatrixPathTest, AnyNumberOfRowsOfARecordingMatchesThePlainSum) {
+  for (const uint32_t rows : {65u, 80u, 81u, 100u, 127u, 128u}) {
+    Check({.rows = rows,
+           .n_dim = 90,
+           .k_dim = 544,
+           .tile = {.columns = 16, .rows = 16, .subgroups = 1, .groups = 13}});
+  }
+}
+
+TEST_P(MatrixPathTest, RowsOfOtherLaunchesAreLeftAlone) {
+  for (const uint32_t groups : {1u, 13u, 64u}) {
+    Check({.rows = 32,
+           .n_dim = 90,
+           .k_dim = 544,
+           .tile = {.columns = 16, .rows = 16, .subgroups = 1, .groups = groups},
+           .others = 96});
   }
 }
 

@@ -19,20 +19,4 @@ std::vector<MatrixTile> MatrixTiles() {
   };
 }
 
-// Waves of workgroups for each part of k, and 4% of a part's time for the sum of the parts.
-uint32_t NumSplits(uint32_t groups, uint64_t tiles, uint64_t most) {
-  if (tiles == 0 || tiles >= groups) return 1;
-  uint32_t best = 1;
-  double best_time = 1.04;
-  for (uint32_t splits = 2; splits <= most; ++splits) {
-    const uint64_t waves = (tiles * splits + groups - 1) / groups;
-    const double time = static_cast<double>(waves) / splits * (1 + 0.04 * splits);
-    if (time < best_time) {
-      best_time = time;
-      best = splits;
-    }
-  }
-  return best;
-}
-
 }  // namespace tandem::gpu

@@ -36,7 +36,4 @@ struct MatrixTuning {
 
 std::vector<MatrixTile> MatrixTiles();
 
-// The fastest split-K for `tiles` workgroups on a full device, at most `most`.
-uint32_t NumSplits(uint32_t groups, uint64_t tiles, uint64_t most);
-
 }  // namespace tandem::gpu

@@ -67,7 +67,7 @@ std::vector<Kernel> AllKernels() {
   constexpr PushBlock kAttention = PUSH_BLOCK_OF(AttentionPush, scale);
   constexpr PushBlock kComputeRate = PUSH_BLOCK_OF(ComputeRatePush, factor);
   constexpr PushBlock kHeadSlice = PUSH_BLOCK_OF(HeadSlicePush, first_output);
-  constexpr PushBlock kMatrix = PUSH_BLOCK_OF(MatrixPush, whole);
+  constexpr PushBlock kMatrix = PUSH_BLOCK_OF(MatrixPush, x_scale);
   constexpr PushBlock kMatvec = PUSH_BLOCK_OF(MatvecPush, epsilon);
   constexpr PushBlock kProbe = PUSH_BLOCK_OF(ProbePush, destination);
   constexpr PushBlock kReadRate = PUSH_BLOCK_OF(ReadRatePush, key);

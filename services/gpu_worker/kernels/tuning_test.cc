@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "services/gpu_worker/kernels/tile_splits.h"
+
 namespace tandem::gpu {
 namespace {
 
@@ -36,15 +38,34 @@ TEST(TuningTest, LoopsAreLimitedOnlyWhereTheDriverLimitsThem) {
 
 // Figures of an H200, 264 workgroups at once: as many parts as fill it, none where tiles do.
 TEST(TuningTest, SplitsKToFillTheDevice) {
-  EXPECT_EQ(NumSplits(264, 64, 100), 4u);
-  EXPECT_EQ(NumSplits(264, 42, 100), 6u);
-  EXPECT_EQ(NumSplits(264, 42, 5), 5u);
-  EXPECT_EQ(NumSplits(264, 168, 100), 3u) << "two waves of half the size gain nothing";
-  EXPECT_EQ(NumSplits(264, 256, 100), 1u);
-  EXPECT_EQ(NumSplits(264, 336, 100), 1u);
-  EXPECT_EQ(NumSplits(1, 1, 100), 1u);
-  EXPECT_EQ(NumSplits(264, 144, 5), 5u) << "what 672 tiles leave";
-  EXPECT_EQ(NumSplits(264, 0, 100), 1u);
+  EXPECT_EQ(num_splits(264, 64, 100), 4u);
+  EXPECT_EQ(num_splits(264, 42, 100), 6u);
+  EXPECT_EQ(num_splits(264, 42, 5), 5u);
+  EXPECT_EQ(num_splits(264, 168, 100), 3u) << "two waves of half the size gain nothing";
+  EXPECT_EQ(num_splits(264, 256, 100), 1u);
+  EXPECT_EQ(num_splits(264, 336, 100), 1u);
+  EXPECT_EQ(num_splits(1, 1, 100), 1u);
+  EXPECT_EQ(num_splits(264, 144, 5), 5u) << "what 672 tiles leave";
+  EXPECT_EQ(num_splits(264, 0, 100), 1u);
+}
+
+TEST(TuningTest, SplitsTheTilesThatFullWavesLeave) {
+  // Gate and up of 27B, down of 27B; 9 tiles of 64 rows.
+  const TileSplits up = split_tiles(9, 168, 264, 21, 832), down = split_tiles(9, 21, 264, 84, 832);
+  EXPECT_EQ(up.whole, 146u) << "five waves of 264";
+  EXPECT_EQ(up.parts, 4u);
+  EXPECT_EQ(down.whole, 0u);
+  EXPECT_EQ(down.parts, 4u);
+  EXPECT_EQ(split_tiles(9, 168, 264, 21, 0).parts, 1u) << "no workspace";
+  EXPECT_EQ(split_tiles(64, 100, 9999, 21, ~0u).parts, 1u) << "more tiles than counters";
+  for (uint32_t rows = 1; rows <= 64; ++rows) {
+    for (const uint32_t columns : {1u, 4u, 21u, 168u, 1024u}) {
+      const TileSplits splits = split_tiles(rows, columns, 264, 21, 832);
+      EXPECT_LE(splits.whole, columns);
+      EXPECT_LE(splits.parts, 21u);
+      EXPECT_TRUE(splits.parts == 1 || rows * (columns - splits.whole) * splits.parts <= 832);
+    }
+  }
 }
 
 TEST(TuningTest, TheLastMatrixTileFitsAll) {

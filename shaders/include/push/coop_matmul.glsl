@@ -4,14 +4,15 @@ PUSH_BLOCK(MatrixPush)
   uint64_t x;            // float16 [rows, k_dim]
   uint64_t plane[4];     // of w
   uint64_t destination;  // [rows, out_stride] of OUTPUT's type
-  uint64_t workspace;    // float32 [split tiles, splits, ROWS * SUBGROUPS * COLUMNS]
+  uint64_t workspace;    // float32 [split tiles, parts of k, ROWS * SUBGROUPS * COLUMNS]
   uint64_t arrivals;     // uint32 [split tiles], zero before and after
   uint k_dim;            // a multiple of 32
   uint n_dim;            // rows of w in this shard
   uint out_stride;
   uint out_column;  // where this shard's outputs begin
   uint first_row;   // subtracted from the count
-  uint splits;
+  uint groups;      // that the device runs at once
+  uint most_parts;  // of k
+  uint fit;         // tiles' sums that fit the workspace
   float x_scale;
-  uint whole;  // tiles of columns that are not split: the first ones
 PUSH_END

@@ -1,0 +1,18 @@
+// How the tiles of a matmul are shared among workgroups: shaders/linear/tile_splits.glsl, which the
+// shader includes too.
+#pragma once
+
+#include <cstdint>
+
+namespace tandem::gpu {
+
+using uint = uint32_t;  // GLSL's
+
+// Most tiles of a matmul whose k is split: each has a counter in MatrixWorkspace.
+inline constexpr uint32_t kMatrixMaxTiles = 4096;
+
+#define TILE_SPLITS_FUNCTION inline
+#include "shaders/linear/tile_splits.glsl"
+#undef TILE_SPLITS_FUNCTION
+
+}  // namespace tandem::gpu
