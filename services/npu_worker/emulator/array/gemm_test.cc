@@ -2,13 +2,16 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <random>
+#include <vector>
 
 #include "services/common/testing/status_matchers.h"
 #include "services/common/weights/dequantize.h"
 #include "services/npu_worker/control/gemm.h"
 #include "services/npu_worker/emulator/array/array_test_support.h"
 #include "services/npu_worker/emulator/array/configuration.h"
+#include "services/npu_worker/kernels/aie/gemm_tile.h"
 #include "services/npu_worker/kernels/aie_host/gemm_cores.h"
 
 namespace tandem::npu::emulator {
@@ -233,6 +236,26 @@ TEST(GemmTest, EveryFloat16IsTheScaleThatItSays) {
 }
 
 // Cores start in floor mode.
+TEST(GemmTest, TheHostMultipliesToTheBitsOfTheCoresOwnFunction) {
+  std::mt19937 random(5);
+  std::normal_distribution<float> normal;
+  constexpr size_t kTile = size_t{kGemmInputs} * kGemmInputs;
+  for (const GemmCore* core : {&kGemmCoreAie2, &kGemmCoreAie2p}) {
+    core->start();
+    for (const float deviation : {1.0f, 1e-20f}) {  // the second makes blocks of unusual exponents
+      std::vector<bfloat16> activations(kTile), weights(kTile);
+      std::vector<float> sums(kTile);
+      for (auto& value : activations) value = bfloat16(normal(random) * deviation);
+      for (auto& value : weights) value = bfloat16(normal(random) * deviation);
+      for (auto& value : sums) value = normal(random) * deviation * deviation;
+      std::vector<float> as_written = sums;
+      core->multiply(activations.data(), weights.data(), sums.data());
+      core->multiply_as_written(activations.data(), weights.data(), as_written.data());
+      EXPECT_EQ(std::memcmp(sums.data(), as_written.data(), kTile * sizeof(float)), 0);
+    }
+  }
+}
+
 TEST(GemmTest, WithoutItsRoundingModeACoreMissesTheBound) {
   std::mt19937 random(3);
   std::normal_distribution<float> normal;

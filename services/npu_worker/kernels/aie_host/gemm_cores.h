@@ -15,7 +15,9 @@ struct GemmCore {
                           bfloat16* tile);
   void (*dequantise_q4_0)(const int8* weights, const bfloat16* scales, unsigned quarter,
                           bfloat16* tile);
+  // Faster on a host than gemm_multiply, with its bits.
   void (*multiply)(const bfloat16* activations, const bfloat16* weights, float* sums);
+  void (*multiply_as_written)(const bfloat16* activations, const bfloat16* weights, float* sums);
 };
 
 extern const GemmCore kGemmCoreAie2;   // npu1

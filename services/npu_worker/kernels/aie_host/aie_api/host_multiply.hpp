@@ -73,24 +73,41 @@ struct mmul {
   mmul() = default;
   explicit mmul(const vector<float, size_C>& start) : sums(start.data) {}
   void mac(const vector<TA, size_A>& a, const vector<TB, size_B>& b) {
-    std::array<float, size_A> left;  // [K, M]
-    std::array<float, size_B> right;
+    HostMac(HostLeft(a), HostRight(b));
+  }
+
+  // mac in two parts, so that what is multiplied many times is converted once.
+  static std::array<float, size_A> HostLeft(const vector<TA, size_A>& a) {  // [K, M]
+    std::array<float, size_A> left;
     for (unsigned row = 0; row < M; ++row) {
       for (unsigned k = 0; k < K; ++k) left[k * M + row] = static_cast<float>(a[row * K + k]);
     }
+    if constexpr (kHostSharesExponents) {
+      static_assert(M == 8 && K == 8);
+      HostShareExponents(left);
+    }
+    return left;
+  }
+  static std::array<float, size_B> HostRight(const vector<TB, size_B>& b) {
+    std::array<float, size_B> right;
     for (unsigned i = 0; i < size_B; ++i) right[i] = static_cast<float>(b[i]);
     if constexpr (kHostSharesExponents) {
-      static_assert(M == 8 && K == 8 && N == 8);
-      HostShareExponents(left);
+      static_assert(K == 8 && N == 8);
       HostShareExponents(right);
     }
+    return right;
+  }
+  void HostMac(const std::array<float, size_A>& left, const std::array<float, size_B>& right) {
+    // A compiler left to itself makes vectors of other elements, and much slower code.
+    typedef float Row __attribute__((vector_size(N * sizeof(float))));
     for (unsigned row = 0; row < M; ++row) {
+      Row sum, factors;
+      std::memcpy(&sum, &sums[row * N], sizeof(Row));
       for (unsigned k = 0; k < K; ++k) {
-        const float factor = left[k * M + row];
-        for (unsigned column = 0; column < N; ++column) {
-          sums[row * N + column] += factor * right[k * N + column];
-        }
+        std::memcpy(&factors, &right[k * N], sizeof(Row));
+        sum += left[k * M + row] * factors;
       }
+      std::memcpy(&sums[row * N], &sum, sizeof(Row));
     }
   }
   template <typename T>
