@@ -131,6 +131,7 @@ OutputResult ToyHead(std::span<const float> logits, uint32_t num_candidates, uin
   OutputResult result;
   double sum = 0.0;
   std::vector<uint32_t> order;
+  order.reserve(logits.size());
   for (uint32_t token = 0; token < logits.size(); ++token) {
     if (!std::isfinite(logits[token])) ++result.num_nonfinite;
     if (!mask.empty() && (mask[token / 32] >> (token % 32) & 1) == 0) continue;
@@ -141,10 +142,13 @@ OutputResult ToyHead(std::span<const float> logits, uint32_t num_candidates, uin
   if (target != kNoToken) result.target_logit = logits[target];
   if (result.num_nonfinite > 0) return result;
   result.num_candidates = std::min<uint32_t>(num_candidates, static_cast<uint32_t>(order.size()));
-  std::partial_sort(order.begin(), order.begin() + result.num_candidates, order.end(),
-                    [&](uint32_t a, uint32_t b) {
-                      return logits[a] != logits[b] ? logits[a] > logits[b] : a < b;
-                    });
+  const auto is_before = [&](uint32_t a, uint32_t b) {
+    return logits[a] != logits[b] ? logits[a] > logits[b] : a < b;
+  };
+  // Most of a test's time; a partial sort takes several times as long.
+  const auto end = order.begin() + result.num_candidates;
+  std::nth_element(order.begin(), end, order.end(), is_before);
+  std::sort(order.begin(), end, is_before);
   for (uint32_t i = 0; i < result.num_candidates; ++i) {
     result.candidates[i] = {order[i], logits[order[i]]};
   }
