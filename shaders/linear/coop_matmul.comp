@@ -41,7 +41,6 @@ const uint SUMS = A_TILES * B_TILES, LANE_BLOCKS = LANE_ROWS * LANE_QUARTERS;
 
 #include "coop_output.glsl"
 
-const uint kMatrixMaxTiles = 4096;  // kernels/tile_splits.h
 #define TILE_SPLITS_FUNCTION
 #include "tile_splits.glsl"
 

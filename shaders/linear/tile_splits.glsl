@@ -6,6 +6,9 @@
 #ifndef TANDEM_TILE_SPLITS_GLSL
 #define TANDEM_TILE_SPLITS_GLSL
 
+// The most that k is split in: each has a counter in the workspace.
+const uint kMatrixMaxTiles = 4096;
+
 struct TileSplits {
   uint whole;  // columns of tiles that are not split: the first ones
   uint parts;  // of k, of the others

@@ -59,7 +59,7 @@ KernelId KernelOf(MatrixPath path) {
   }
 }
 
-// Workgroups of the largest share of any number of rows up to `row_tiles` tiles.
+// The most workgroups that any number of rows takes, up to `row_tiles` tiles of them.
 uint32_t MostGroups(uint32_t row_tiles, uint32_t column_tiles, const MatrixPush& push) {
   uint32_t most = 0;
   for (uint32_t r = 1; r <= row_tiles; ++r) {

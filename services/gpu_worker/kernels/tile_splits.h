@@ -8,9 +8,6 @@ namespace tandem::gpu {
 
 using uint = uint32_t;  // GLSL's
 
-// Most tiles of a matmul whose k is split: each has a counter in MatrixWorkspace.
-inline constexpr uint32_t kMatrixMaxTiles = 4096;
-
 #define TILE_SPLITS_FUNCTION inline
 #include "shaders/linear/tile_splits.glsl"
 #undef TILE_SPLITS_FUNCTION

@@ -235,7 +235,6 @@ TEST(GemmTest, EveryFloat16IsTheScaleThatItSays) {
   }
 }
 
-// Cores start in floor mode.
 TEST(GemmTest, TheHostMultipliesToTheBitsOfTheCoresOwnFunction) {
   std::mt19937 random(5);
   std::normal_distribution<float> normal;
@@ -256,6 +255,7 @@ TEST(GemmTest, TheHostMultipliesToTheBitsOfTheCoresOwnFunction) {
   }
 }
 
+// Cores start in floor mode.
 TEST(GemmTest, WithoutItsRoundingModeACoreMissesTheBound) {
   std::mt19937 random(3);
   std::normal_distribution<float> normal;
