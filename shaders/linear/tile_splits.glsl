@@ -6,7 +6,7 @@
 #ifndef TANDEM_TILE_SPLITS_GLSL
 #define TANDEM_TILE_SPLITS_GLSL
 
-// The most that k is split in: each has a counter in the workspace.
+// Most tiles of a matmul in which k is split: each has a counter (arrivals).
 const uint kMatrixMaxTiles = 4096;
 
 struct TileSplits {

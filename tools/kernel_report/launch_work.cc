@@ -135,9 +135,7 @@ class Worker {
     if (row_tiles == 0) return;
     const gpu::TileSplits splits =
         gpu::split_tiles(row_tiles, column_tiles, push.groups, push.most_parts, push.fit);
-    const uint32_t groups =
-        row_tiles * (splits.whole + (column_tiles - splits.whole) * splits.parts);
-    work_.subgroups = groups * Constant("SUBGROUPS");
+    work_.subgroups = gpu::NumWorkgroups(row_tiles, column_tiles, splits) * Constant("SUBGROUPS");
   }
 
   // Positions that a row sees.

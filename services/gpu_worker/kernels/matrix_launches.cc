@@ -64,7 +64,7 @@ uint32_t MostGroups(uint32_t row_tiles, uint32_t column_tiles, const MatrixPush&
   uint32_t most = 0;
   for (uint32_t r = 1; r <= row_tiles; ++r) {
     const TileSplits splits = split_tiles(r, column_tiles, push.groups, push.most_parts, push.fit);
-    most = std::max(most, r * (splits.whole + (column_tiles - splits.whole) * splits.parts));
+    most = std::max(most, NumWorkgroups(r, column_tiles, splits));
   }
   return most;
 }

@@ -145,7 +145,6 @@ OutputResult ToyHead(std::span<const float> logits, uint32_t num_candidates, uin
   const auto is_before = [&](uint32_t a, uint32_t b) {
     return logits[a] != logits[b] ? logits[a] > logits[b] : a < b;
   };
-  // Most of a test's time; a partial sort takes several times as long.
   const auto end = order.begin() + result.num_candidates;
   std::nth_element(order.begin(), end, order.end(), is_before);
   std::sort(order.begin(), end, is_before);

@@ -98,7 +98,7 @@ struct mmul {
     return right;
   }
   void HostMac(const std::array<float, size_A>& left, const std::array<float, size_B>& right) {
-    // A compiler left to itself makes vectors of other elements, and much slower code.
+    // GCC 12 left to itself makes vectors of other elements and permutes them.
     typedef float Row __attribute__((vector_size(N * sizeof(float))));
     for (unsigned row = 0; row < M; ++row) {
       Row sum, factors;
