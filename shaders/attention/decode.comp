@@ -197,7 +197,7 @@ void main() {
   }
   uint64_t block = partials + uint64_t(gl_WorkGroupID.y * parts + part) *
                                   ((MAX_PIECES + 1) * QUERIES * (HEAD_DIM + 4) * 4);
-  uint64_t to = destination + row * activation_row_bytes(FORMAT, num_heads * HEAD_DIM);
+  uint64_t to = activation_row(destination, FORMAT, num_heads * HEAD_DIM, row);
   uint column = part * (QUERIES * HEAD_DIM);
 
   vec4 sum_low[QUERIES][kMine], sum_high[QUERIES][kMine];

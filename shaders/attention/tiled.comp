@@ -246,8 +246,8 @@ void main() {
     float factor = 1.0 / (weight_sum[r] + subgroupShuffleXor(weight_sum[r], 1));
     uint pair = own_pair[r];
     bool is_there = pair / QUERIES < tile.num_rows;
-    uint64_t to = destination + (tile.first_row + pair / QUERIES) *
-                                    activation_row_bytes(FORMAT, num_heads * HEAD_DIM);
+    uint64_t to =
+        activation_row(destination, FORMAT, num_heads * HEAD_DIM, tile.first_row + pair / QUERIES);
     uint column = (first_head + pair % QUERIES) * HEAD_DIM;
     UNROLL for (uint k = 0; k < kSteps; k += 2) {
       HalfRow h[2];

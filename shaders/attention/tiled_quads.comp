@@ -196,8 +196,8 @@ void main() {
   uint at = subgroup_id() * 16 * kStoreStride, half_of = lane_id() & 1;
   uint pair = subgroup_id() * 16 + lane_id() / 2;
   bool is_there = pair / QUERIES < tile.num_rows;
-  uint64_t to = destination + (tile.first_row + pair / QUERIES) *
-                                  activation_row_bytes(FORMAT, num_heads * HEAD_DIM);
+  uint64_t to =
+      activation_row(destination, FORMAT, num_heads * HEAD_DIM, tile.first_row + pair / QUERIES);
   uint column = (first_head + pair % QUERIES) * HEAD_DIM;
   HalfRow half_row[2];
   UNROLL_MATRICES for (uint k = 0; k < kSteps; ++k) {

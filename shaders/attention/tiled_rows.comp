@@ -261,8 +261,8 @@ void main() {
   float row_factor = value_of(inverse, lane_id() / 2);
   uint at = subgroup_id() * 16 * kStoreStride, half_of = lane_id() & 1;
   uint pair = team_pair + lane_id() / 2;
-  uint64_t to = destination + (tile.first_row + pair / QUERIES) *
-                                  activation_row_bytes(FORMAT, num_heads * HEAD_DIM);
+  uint64_t to =
+      activation_row(destination, FORMAT, num_heads * HEAD_DIM, tile.first_row + pair / QUERIES);
   UNROLL_MATRICES for (uint k = 0; k < kPartSteps; k += 2) {
     HalfRow half_row[2];
     UNROLL_MATRICES for (uint b = 0; b < 2; ++b) {

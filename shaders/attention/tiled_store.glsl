@@ -32,7 +32,10 @@ void store_columns(uint64_t row, uint column, uint half_of, HalfRow h[2], bool i
   [[unroll]] for (uint b = 0; b < 2; ++b) {
     uint at = b * 16 + half_of * 8;
     if (column % HEAD_DIM + at >= HEAD_DIM) continue;
-    if (FORMAT == kActivationF16) {
+    if (FORMAT == kActivationFragments) {
+      store_fragment(row, column + at, vec4(h[b].e[0], h[b].e[1], h[b].e[2], h[b].e[3]));
+      store_fragment(row, column + at + 4, vec4(h[b].e[4], h[b].e[5], h[b].e[6], h[b].e[7]));
+    } else if (FORMAT == kActivationF16) {
       uvec4 bits = packed(h[b]);
       Wide(row + uint64_t(column + at) * 2).v = u64vec2(pack64(bits.xy), pack64(bits.zw));
     } else {

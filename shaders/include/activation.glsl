@@ -7,6 +7,11 @@
 //   kActivationInt8  rows of ceil(cols / 256) units of 288 bytes: int8 q[256], float32 scale[8];
 //                    value k = scale[k / 32] * q[k].  In the last unit elements beyond cols are
 //                    undefined; the reader takes them as zero.
+//   kActivationFragments  float16 as kActivationF16 scales it, in the order in which a subgroup reads
+//                    matrices (coop_matvec.comp): eight rows [ceil(cols / 128), 4, 32] pieces of 16
+//                    bytes.  In a chunk of 128 columns lane 4 g + t has columns 32 t .. 32 t + 31 of
+//                    row g: piece q is columns 32 t + 16 h + 4 q + {0, 2, 1, 3} for h = 0, 1.
+//                    Elements beyond cols are undefined.
 //
 // services/gpu_worker/kernels/activation_format.h is the same for the host.
 #ifndef TANDEM_ACTIVATION_GLSL
@@ -15,9 +20,32 @@
 
 uint units_of(uint cols) { return (cols + kUnitElements - 1) / kUnitElements; }
 
+// Of a row, on average.
 uint64_t activation_row_bytes(uint format, uint cols) {
   if (format == kActivationInt8) return uint64_t(units_of(cols)) * kUnitBytes;
+  if (format == kActivationFragments) {
+    return uint64_t((cols + kFragmentElements - 1) / kFragmentElements) * (kFragmentElements * 2);
+  }
   return uint64_t(cols) * (format == kActivationF16 ? 2 : 4);
+}
+
+// Where row `row` begins.
+uint64_t activation_row(uint64_t base, uint format, uint cols, uint row) {
+  uint64_t bytes = activation_row_bytes(format, cols);
+  if (format != kActivationFragments) return base + row * bytes;
+  return base + row / 8 * 8 * bytes + row % 8 * 64;
+}
+
+// Four neighbours as pairs {0, 2} and {1, 3}, and back.
+uvec2 fragment_pairs(uvec2 four) {
+  return uvec2((four.x & 0xFFFFu) | four.y << 16, four.x >> 16 | (four.y & 0xFFFF0000u));
+}
+// Stores elements [k, k + 4) of a row of fragments (activation_row), k a multiple of 4.
+void store_fragment(uint64_t row, uint k, vec4 v) {
+  uint64_t chunk = row + k / kFragmentElements * (8 * kFragmentElements * 2);
+  uint t = k % kFragmentElements / 32, q = k % 16 / 4, h = k % 32 / 16;
+  uvec2 pairs = fragment_pairs(uvec2(pack_halves(v.xy), pack_halves(v.zw)));
+  Long(chunk + q * 512 + t * 16 + h * 8).v = pack64(pairs);
 }
 
 // Highest magnitude among `v` as its bits.  Ordered as integers, so that a NaN wins and the block
@@ -57,7 +85,9 @@ void store_activation(uint format, uint64_t row, uint k, vec4 v, bool valid) {
       Float(unit + kUnitElements + k % kUnitElements / 8).v = block_scale(highest);
     }
   } else if (valid) {
-    if (format == kActivationF16) {
+    if (format == kActivationFragments) {
+      store_fragment(row, k, v);
+    } else if (format == kActivationF16) {
       store_half4(row + uint64_t(k) * 2, v);
     } else {
       store_vec4(row + uint64_t(k) * 4, v);

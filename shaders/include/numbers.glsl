@@ -38,7 +38,8 @@ const uint kResultBytes = kCandidatesOffset + 8 * kMaxCandidates;
 const uint kAttentionEntryBytes = 16;  // AttentionRow and AttentionTile
 
 // services/gpu_worker/kernels/activation_format.h, see activation.glsl.
-const uint kActivationF32 = 0, kActivationF16 = 1, kActivationInt8 = 2;
+const uint kActivationF32 = 0, kActivationF16 = 1, kActivationInt8 = 2, kActivationFragments = 3;
+const uint kFragmentElements = 128;
 const uint kUnitElements = 256;
 const uint kUnitBytes = 288;
 const float kGegluHalfScale = 64.0;

@@ -10,7 +10,7 @@ const uint kBlockLoads = (ROWS * 18 + 31) / 32;  // of a lane
 
 uvec4 load_input(uint64_t address);
 
-uint64_t x_row(uint row) { return x + row * activation_row_bytes(X_FORMAT, k_dim); }
+uint64_t x_row(uint row) { return activation_row(x, X_FORMAT, k_dim, row); }
 
 // Blocks that lie in memory; scales take in kByteScale and are zero beyond k_dim.
 void stage_blocks(uint to, uint m0, uint rows, uint u, uint lane) {

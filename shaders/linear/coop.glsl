@@ -1,6 +1,7 @@
-// Multiplication of 16 x 16 matrices by a subgroup of 32: C[c, r] += sum_k A[c, k] B[k, r], A and B float16,
-// C float32.  Real ones (VK_KHR_cooperative_matrix), or with EMULATED the same interface in plain
-// shared memory, so that a kernel is tested on a device that has none.
+// Multiplication of matrices by a subgroup of 32: C[c, r] += sum_k A[c, k] B[k, r], A 16 x 16 and B float16,
+// C float32.  B and C have B_COLUMNS columns: 16, or 8.  Real ones (VK_KHR_cooperative_matrix), or with
+// EMULATED the same interface in plain shared memory, so that a kernel is tested on a device that has
+// none.
 //
 // Which element of A a lane holds is not specified, but does not change: coop_probe.comp looks.
 // FRAGMENT_LAYOUT says how a lane may set its elements:
@@ -10,12 +11,17 @@
 //      PAIR_HALVES is;
 //   2  lanes g and g + 16 hold row g, its columns in order.  tiled_rows.comp also needs column g of C
 //      in these lanes: its even rows in lane g, its odd rows in lane g + 16.
+// With eight columns, layout 1 alone: lane 4 g + t holds column g of B, rows 2t, 2t+1, 2t+8, 2t+9, and
+// of C columns 2t and 2t+1 of rows g and g + 8, in this order (narrow_probe.comp looks).
 #ifndef TANDEM_COOP_GLSL
 #define TANDEM_COOP_GLSL
 #extension GL_KHR_shader_subgroup_basic : require
 #ifndef EMULATED
 #extension GL_KHR_cooperative_matrix : require
 #extension GL_KHR_memory_scope_semantics : require
+#endif
+#ifndef B_COLUMNS
+#define B_COLUMNS 16
 #endif
 
 layout(constant_id = 10) const uint PAIR_ROWS = 12;
@@ -32,7 +38,7 @@ const uint LANE_ROWS = 1, LANE_QUARTERS = 4, LANE_PAIRS = 8;
 #else
 const uint LANE_ROWS = 2, LANE_QUARTERS = 1, LANE_PAIRS = 4;
 #endif
-const uint C_ELEMENTS = 8;  // of a lane
+const uint C_ELEMENTS = B_COLUMNS / 2;  // of a lane
 
 #ifdef EMULATED
 uint lane_id() { return gl_LocalInvocationIndex & 31; }
@@ -71,8 +77,8 @@ void put_a(f16vec2 pair[LANE_PAIRS]) {
 #endif
 #ifndef EMULATED
 #define MatrixA coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseA>
-#define MatrixB coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseB>
-#define MatrixC coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator>
+#define MatrixB coopmat<float16_t, gl_ScopeSubgroup, 16, B_COLUMNS, gl_MatrixUseB>
+#define MatrixC coopmat<float, gl_ScopeSubgroup, 16, B_COLUMNS, gl_MatrixUseAccumulator>
 #define ZERO_C MatrixC(0.0)
 #define C_ELEMENT(c, e) (c)[e]
 #define LOAD_B(b, at, stride) coopMatLoad(b, shared_words, at, stride, gl_CooperativeMatrixLayoutColumnMajor)
@@ -108,15 +114,32 @@ MatrixA make_a(f16vec2 pair[LANE_PAIRS]) {
 #endif
   return a;
 }
+#if B_COLUMNS == 8
+MatrixB make_b(f16vec2 low, f16vec2 high) {
+  MatrixB b;
+  b[0] = low.x;
+  b[1] = low.y;
+  b[2] = high.x;
+  b[3] = high.y;
+  return b;
+}
+#endif
 
 #else  // EMULATED: the elements of a lane as a device of that layout has them
 struct MatrixA {
   f16vec2 pair[LANE_PAIRS];  // in the lane's order
 };
-#ifdef HELD_B  // layout 2: B in registers, column g in lane g
+#ifdef HELD_B  // B in registers
+#if B_COLUMNS == 8
+struct MatrixB {
+  f16vec2 low, high;
+};
+MatrixB make_b(f16vec2 low, f16vec2 high) { return MatrixB(low, high); }
+#else  // layout 2: column g in lane g
 struct MatrixB {
   uvec4 low, high;
 };
+#endif
 shared uvec4 shared_b[SUBGROUPS * 16 * A_STRIDE];
 #else
 struct MatrixB {
@@ -127,14 +150,18 @@ struct MatrixB {
 struct MatrixC {
   float e[C_ELEMENTS];
 };
-#define ZERO_C MatrixC(float[8](0, 0, 0, 0, 0, 0, 0, 0))
-#define C_ELEMENT(c, i) (c).e[i]
-#ifdef HELD_B
-#define LOAD_B(b, where, by) \
-  b = MatrixB(shared_words[(where) + lane_row() * (by)], shared_words[(where) + lane_row() * (by) + 1])
+#if B_COLUMNS == 8
+#define ZERO_C MatrixC(float[4](0, 0, 0, 0))
 #else
+#define ZERO_C MatrixC(float[8](0, 0, 0, 0, 0, 0, 0, 0))
+#endif
+#define C_ELEMENT(c, i) (c).e[i]
+#if !defined(HELD_B)
 #define LOAD_B(b, where, by) b = MatrixB(where, by, false)
 #define LOAD_B_ROWS(b, where, by) b = MatrixB(where, by, true)
+#elif B_COLUMNS == 16
+#define LOAD_B(b, where, by) \
+  b = MatrixB(shared_words[(where) + lane_row() * (by)], shared_words[(where) + lane_row() * (by) + 1])
 #endif
 #define MULTIPLY_ADD(a, b, c) multiply_add(a, b, c)
 #define STORE_C(c, at, stride) store_c(c, at, stride)
@@ -158,8 +185,8 @@ float16_t half_of(uint word, uint i) { return unpackFloat2x16(word)[i]; }
 uint c_row(uint e) { return sum_row(e); }
 uint c_column(uint e) { return lane_row(); }
 #else
-uint c_row(uint e) { return (lane_id() >> 2) + 8 * (e >> 2); }
-uint c_column(uint e) { return (lane_id() & 3) * 2 + (e & 1) + 8 * ((e >> 1) & 1); }
+uint c_row(uint e) { return (lane_id() >> 2) + 8 * (e / (C_ELEMENTS / 2)); }
+uint c_column(uint e) { return (lane_id() & 3) * 2 + (e & 1) + 8 * (e / 2 % (B_COLUMNS / 8)); }
 #endif
 
 void multiply_add(MatrixA a, MatrixB b, inout MatrixC c) {
@@ -174,15 +201,21 @@ void multiply_add(MatrixA a, MatrixB b, inout MatrixC c) {
   put_a(a.pair);
 #endif
 #ifdef HELD_B
-  uint column = (subgroup_id() * 16 + lane_row()) * A_STRIDE;
-  shared_b[column] = b.low;
-  shared_b[column + 1] = b.high;
+  uint own = (subgroup_id() * 16 + lane_row()) * A_STRIDE;
+#if B_COLUMNS == 8
+  shared_b[own][lane_quarter()] = packFloat2x16(b.low);
+  shared_b[own + 1][lane_quarter()] = packFloat2x16(b.high);
+#else
+  shared_b[own] = b.low;
+  shared_b[own + 1] = b.high;
+#endif
 #endif
   barrier();
   for (uint e = 0; e < C_ELEMENTS; ++e) {
     uint row = subgroup_id() * 16 + c_row(e);
     for (uint k = 0; k < 16; ++k) {
 #ifdef HELD_B
+      uint column = (subgroup_id() * 16 + c_column(e)) * A_STRIDE;
       uint x = shared_b[column + k / 8][(k % 8) / 2], at = k;
 #else
       uint line = b.is_rows ? k : c_column(e), at = b.is_rows ? c_column(e) : k;
@@ -194,6 +227,7 @@ void multiply_add(MatrixA a, MatrixB b, inout MatrixC c) {
   }
 }
 
+#if B_COLUMNS == 16
 void store_c(MatrixC c, uint at, uint stride) {
   for (uint e = 0; e < C_ELEMENTS; ++e) {
     shared_words[at + c_column(e) * stride + c_row(e) / 4][c_row(e) % 4] = floatBitsToUint(c.e[e]);
@@ -205,5 +239,6 @@ void store_c_rows(MatrixC c, uint at, uint stride) {
         floatBitsToUint(c.e[e]);
   }
 }
+#endif
 #endif
 #endif

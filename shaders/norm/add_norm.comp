@@ -49,7 +49,7 @@ void main() {
     next_factor = rms_factor(workgroup_sum(sum), cols, epsilon);
   }
   // Each invocation reads what no other writes.
-  uint64_t to = normed + gl_WorkGroupID.x * activation_row_bytes(OUT_FORMAT, cols);
+  uint64_t to = activation_row(normed, OUT_FORMAT, cols, gl_WorkGroupID.x);
   for (uint i = gl_LocalInvocationIndex; i < count; i += gl_WorkGroupSize.x) {
     vec4 x = add_rms_normed(load_residual(kept + i), load_source(base + i), factor, load_weight(i));
     store_vec4(updated + uint64_t(kept + i) * 16, x);

@@ -63,7 +63,7 @@ void main() {
     return;
   }
   factor = rms_factor(workgroup_sum(sum), cols, epsilon);
-  uint64_t to = normed + gl_WorkGroupID.x * activation_row_bytes(OUT_FORMAT, cols);
+  uint64_t to = activation_row(normed, OUT_FORMAT, cols, gl_WorkGroupID.x);
   [[unroll]] for (uint j = 0; j < HELD; ++j) {
     uint i = (j * THREADS + gl_LocalInvocationIndex) * 4;
     store_activation(OUT_FORMAT, to, i, rms_normed(x[j], factor, next_scale[j]), i < cols);

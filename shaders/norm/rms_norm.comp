@@ -21,7 +21,7 @@ void main() {
     return;
   }
   uint64_t from = source + uint64_t(from_row) * cols * 4;
-  uint64_t to = destination + row * activation_row_bytes(OUT_FORMAT, cols);
+  uint64_t to = activation_row(destination, OUT_FORMAT, cols, row);
   float sum = 0.0;
   for (uint i = gl_LocalInvocationIndex * 4; i < cols; i += gl_WorkGroupSize.x * 4) {
     vec4 x = load_vec4(from + i * 4);

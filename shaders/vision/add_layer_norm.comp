@@ -89,7 +89,7 @@ void main() {
   uint row = gl_WorkGroupID.x * gl_NumSubgroups + gl_SubgroupID;
   if (row >= rows) return;
   uint64_t base = uint64_t(row) * cols * 4;
-  uint64_t to = normed + uint64_t(row) * activation_row_bytes(OUT_FORMAT, cols);
+  uint64_t to = activation_row(normed, OUT_FORMAT, cols, row);
   if (HELD != 0) {
     norm_in_registers(base, to);
   } else {

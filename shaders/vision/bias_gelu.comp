@@ -15,7 +15,7 @@ const float kOutScale = OUT_FORMAT == kActivationF16 ? 1.0 / kGegluHalfScale : 1
 
 void main() {
   uint64_t from = source + uint64_t(gl_WorkGroupID.x) * cols * 4;
-  uint64_t row = destination + gl_WorkGroupID.x * activation_row_bytes(OUT_FORMAT, stride);
+  uint64_t row = activation_row(destination, OUT_FORMAT, stride, gl_WorkGroupID.x);
   for (uint i = gl_LocalInvocationIndex * 4; i < stride; i += gl_WorkGroupSize.x * 4) {
     vec4 y = vec4(0.0);
     if (i < cols) {

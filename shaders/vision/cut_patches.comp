@@ -25,7 +25,7 @@ void main() {
   uint patches = image_size / PATCH, index = gl_WorkGroupID.x;
   uint top = index / patches * PATCH, left = index % patches * PATCH;
   uint64_t first = pixels + (uint64_t(top) * image_size + left) * 4;
-  uint64_t row = destination + uint64_t(index) * activation_row_bytes(OUT_FORMAT, stride);
+  uint64_t row = activation_row(destination, OUT_FORMAT, stride, index);
   for (uint i = gl_LocalInvocationIndex; i < stride / 4; i += gl_WorkGroupSize.x) {
     uint k = i * 4;
     vec4 v = vec4(load_column(first, k), load_column(first, k + 1), load_column(first, k + 2),

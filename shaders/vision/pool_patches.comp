@@ -35,7 +35,7 @@ void main() {
     sum += dot(x, x);
   }
   float factor = rms_factor(workgroup_sum(sum), cols, epsilon);
-  uint64_t to = destination + uint64_t(index) * activation_row_bytes(OUT_FORMAT, cols);
+  uint64_t to = activation_row(destination, OUT_FORMAT, cols, index);
   for (uint i = gl_LocalInvocationIndex * 4; i < cols; i += stride) {
     vec4 y = rms_normed(mean_of_rows(first, i), factor, load_vec4(weight + i * 4));
     store_activation(OUT_FORMAT, to, i, y, true);

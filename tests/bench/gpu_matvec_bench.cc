@@ -5,7 +5,7 @@
 // A case is a line: a name, q4_0 or another format, the weights' rows and columns, the rows of
 // activations, "geglu" or "plain", and optionally teams, split-K, tiles, rows at once and parts in
 // place of the tuned ones.  `plain-kernel` before the rest takes matmul.comp instead,
-// `matrix-kernel` coop_matmul.comp.  `norm NAME
+// `narrow-kernel` coop_matvec.comp, `matrix-kernel` coop_matmul.comp.  `norm NAME
 // COLUMNS SPLIT_K THREADS` times the norm between matmuls.  Each line of output gives microseconds
 // a launch and GB/s of weights, with a barrier after every launch and without.
 #include <chrono>
@@ -37,7 +37,7 @@ struct Case {
   std::string name, format;
   uint32_t n_dim = 0, k_dim = 0, rows = 1;
   bool geglu = false;
-  bool bytes = false;
+  bool narrow = false;
   gpu::MatvecShape shape = {.teams = 0};
   uint32_t split_k = 1, threads = 0;  // norm
 };
@@ -46,8 +46,8 @@ absl::StatusOr<Case> ParseCase(const std::string& line) {
   std::istringstream in(line);
   Case c;
   in >> c.name;
-  if (c.name == "bytes-kernel") {
-    c.bytes = true;
+  if (c.name == "narrow-kernel") {
+    c.narrow = true;
     in >> c.name;
   }
   if (c.name == "plain-kernel" || c.name == "matrix-kernel") {
@@ -67,10 +67,8 @@ absl::StatusOr<Case> ParseCase(const std::string& line) {
   }
   c.geglu = epilogue == "geglu";
   gpu::MatvecShape shape;
-  if (in >> shape.teams >> shape.split_k >> shape.tiles >> shape.rows >> shape.parts) {
-    if (!(in >> shape.batch)) shape.batch = 1;
+  if (in >> shape.teams >> shape.split_k >> shape.tiles >> shape.rows >> shape.parts)
     c.shape = shape;
-  }
   return c;
 }
 
@@ -221,15 +219,16 @@ class Bench {
     gpu::Matmul matmul = {.kernel = c.kernel, .shape = c.shape};
     if (c.kernel == gpu::MatmulKernel::kMatrix) matmul.input = gpu::ActivationFormat::kF16;
     if (c.kernel == gpu::MatmulKernel::kMatvec) {
-      matmul.input = gpu::MatvecInput(tensor.dtype);
-      if (!c.bytes) tuning.matrix.int8_sums = false;
+      matmul.input = c.narrow ? gpu::ActivationFormat::kFragments : gpu::MatvecInput(tensor.dtype);
+      tuning.matrix.narrow = tuning.matrix.narrow && c.narrow;
+      tuning.matrix.narrow_min_rows = 1;
       if (c.shape.teams == 0) {
         matmul.shape = gpu::ChooseMatvecShape(tuning, tensor, c.geglu, true, bucket);
       }
-      matmul.shape.bytes = c.bytes;
+      matmul.shape.narrow = c.narrow;
       const gpu::MatvecShape& shape = matmul.shape;
-      how = absl::StrFormat("teams %d split-K %d tiles %d of %d / %d / %d", shape.teams,
-                            shape.split_k, shape.tiles, shape.rows, shape.parts, shape.batch);
+      how = absl::StrFormat("teams %d split-K %d tiles %d of %d / %d", shape.teams, shape.split_k,
+                            shape.tiles, shape.rows, shape.parts);
     } else {
       how = c.kernel == gpu::MatmulKernel::kPlain ? "plain" : "matrix";
     }
@@ -275,7 +274,7 @@ class Bench {
     recorder.WriteTimestamp(timestamps_.handle(), 1);
     TANDEM_ASSIGN_OR_RETURN(const VkCommandBuffer commands, recorder.End());
     double best = 0;
-    for (int run = 0; run < 5; ++run) {
+    for (int run = 0; run < 20; ++run) {
       const auto start = std::chrono::steady_clock::now();
       TANDEM_RETURN_IF_ERROR(timeline_->SubmitAndWait({&commands, 1}, absl::Minutes(2)));
       const std::chrono::duration<double, std::micro> wall =

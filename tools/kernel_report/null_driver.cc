@@ -219,9 +219,9 @@ struct DriverEntries {
       // 0 is no handle.  NOLINTNEXTLINE(performance-no-int-to-ptr)
       pipelines[i] = ToHandle<VkPipeline>(reinterpret_cast<std::byte*>(place->second + 1));
       if (!added) continue;
-      // Matrices of bytes have other shapes on NVIDIA.
+      // Only NVIDIA has matrices of eight columns.
       const bool foreign =
-          compiled.kernel == KernelId::kCoopMatvec || compiled.kernel == KernelId::kByteProbe;
+          compiled.kernel == KernelId::kCoopMatvec || compiled.kernel == KernelId::kNarrowProbe;
       if (!foreign) {
         info.flags |= VK_PIPELINE_CREATE_CAPTURE_STATISTICS_BIT_KHR |
                       VK_PIPELINE_CREATE_CAPTURE_INTERNAL_REPRESENTATIONS_BIT_KHR;

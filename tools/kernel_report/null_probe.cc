@@ -37,11 +37,15 @@ void AnswerQuads(uint32_t* words) {
   }
 }
 
-void AnswerBytes(uint32_t* words) {
-  words[0] = 4;
+void AnswerNarrow(uint32_t* words) {
+  words[0] = words[1] = 4;
+  uint32_t* positions = words + 2;
+  uint32_t* sums = positions + kLanes * kStride;
   for (uint32_t lane = 0; lane < kLanes; ++lane) {
     for (uint32_t e = 0; e < 4; ++e) {
-      words[2 + lane * kStride + e] = 8 * (lane / 4 + 8 * (e / 2)) + lane % 4 * 2 + e % 2;
+      const uint32_t along = lane % 4 * 2 + e % 2, across = lane / 4, upper = 8 * (e / 2);
+      positions[lane * kStride + e] = 8 * (along + upper) + across;
+      sums[lane * kStride + e] = 8 * (across + upper) + along;
     }
   }
 }
@@ -49,8 +53,8 @@ void AnswerBytes(uint32_t* words) {
 }  // namespace
 
 void AnswerProbe(const Chip& chip, gpu::KernelId probe, uint32_t* words) {
-  if (probe == gpu::KernelId::kByteProbe) {
-    AnswerBytes(words);
+  if (probe == gpu::KernelId::kNarrowProbe) {
+    AnswerNarrow(words);
   } else if (chip.own_compiler) {
     AnswerRows(words);
   } else {

@@ -209,7 +209,7 @@ struct QueueEntries {
     if (!dispatches.empty()) Driver().submission_seconds_.push_back(Driver().now_ - begin);
     for (const Dispatch& dispatch : dispatches) {
       const KernelId kernel = Driver().pipelines_[dispatch.pipeline].kernel;
-      if (kernel != KernelId::kCoopProbe && kernel != KernelId::kByteProbe) continue;
+      if (kernel != KernelId::kCoopProbe && kernel != KernelId::kNarrowProbe) continue;
       uint64_t address = 0;
       std::memcpy(&address, dispatch.push.data(), sizeof(address));
       const std::span<std::byte> words = MappedFrom(address);

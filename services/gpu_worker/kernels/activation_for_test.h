@@ -11,6 +11,13 @@
 
 namespace tandem::gpu {
 
+// Where element k of a row of fragments lies, from its beginning: shaders/include/activation.glsl.
+inline uint64_t FragmentByte(uint32_t k) {
+  constexpr uint32_t kPlaces[] = {0, 2, 1, 3};
+  const uint32_t t = k % 128 / 32, h = k % 32 / 16, q = k % 16 / 4;
+  return k / 128 * 2048 + q * 512 + t * 16 + h * 8 + kPlaces[k % 4] * 2;
+}
+
 // Rows whose blocks of 32 quantise without doubt: every element lies within a quarter of a step
 // from a whole number of steps, and one is the highest, 127 of them.  `cols`: a multiple of 32.
 struct TestActivations {
@@ -32,15 +39,18 @@ struct TestActivations {
 
   std::vector<std::byte> Bytes(ActivationFormat format) const {
     const uint64_t row_bytes = ActivationRowBytes(format, cols);
-    std::vector<std::byte> bytes(rows * row_bytes, std::byte{0xA5});
+    std::vector<std::byte> bytes(ActivationBytes(format, rows, cols), std::byte{0xA5});
     for (uint32_t r = 0; r < rows; ++r) {
-      std::byte* row = bytes.data() + r * row_bytes;
+      std::byte* row = bytes.data() + ActivationRowOffset(format, cols, r);
       const size_t first = size_t{r} * cols;
       if (format == ActivationFormat::kF32) {
         std::memcpy(row, &floats[first], row_bytes);
       } else if (format == ActivationFormat::kF16) {
         const auto halves = testing::FloatsToHalves(std::span(floats).subspan(first, cols));
         std::memcpy(row, halves.data(), row_bytes);
+      } else if (format == ActivationFormat::kFragments) {
+        const auto halves = testing::FloatsToHalves(std::span(floats).subspan(first, cols));
+        for (uint32_t k = 0; k < cols; ++k) std::memcpy(row + FragmentByte(k), &halves[k], 2);
       } else {
         for (uint32_t k = 0; k < cols; ++k) {
           std::byte* unit = row + uint64_t{k / kUnitElements} * kUnitBytes;
@@ -70,9 +80,9 @@ inline std::vector<float> ReadActivations(const std::byte* row, ActivationFormat
   for (uint32_t k = 0; k < cols; ++k) {
     if (format == ActivationFormat::kF32) {
       std::memcpy(&values[k], row + k * 4, 4);
-    } else if (format == ActivationFormat::kF16) {
+    } else if (format != ActivationFormat::kInt8) {
       uint16_t half = 0;
-      std::memcpy(&half, row + k * 2, 2);
+      std::memcpy(&half, row + (format == ActivationFormat::kF16 ? k * 2 : FragmentByte(k)), 2);
       values[k] = testing::HalvesToFloats({&half, 1})[0];
     } else {
       const std::byte* unit = row + uint64_t{k / kUnitElements} * kUnitBytes;

@@ -14,6 +14,7 @@
 #include "services/common/reference/ops.h"
 #include "services/common/tensor/kv_format.h"
 #include "services/common/testing/compare.h"
+#include "services/gpu_worker/kernels/activation_for_test.h"
 #include "services/gpu_worker/kernels/activation_format.h"
 #include "services/gpu_worker/kernels/attention_step.h"
 #include "services/gpu_worker/kernels/kernel_test_device.h"
@@ -277,6 +278,19 @@ inline std::vector<std::vector<uint16_t>> RandomVectors(const AttentionCase& c, 
     values.push_back(testing::FloatsToHalves(floats));
   }
   return values;
+}
+
+// `fragments`: activations [rows, cols] of the float32 ones in `exact`.
+inline void CheckFragments(const std::vector<std::byte>& exact,
+                           const std::vector<std::byte>& fragments, uint32_t rows, uint32_t cols) {
+  constexpr auto kFragments = ActivationFormat::kFragments;
+  for (uint32_t row = 0; row < rows; ++row) {
+    const auto actual = ReadActivations(
+        fragments.data() + ActivationRowOffset(kFragments, cols, row), kFragments, cols);
+    const auto expected =
+        ReadActivations(exact.data() + size_t{row} * cols * 4, ActivationFormat::kF32, cols);
+    ASSERT_TRUE(testing::IsNear(actual, expected, 0x1p-25, testing::kEpsilonF16)) << "row " << row;
+  }
 }
 
 // `blocks`: int8 activations [rows, cols] of the float32 ones in `exact`.

@@ -1,4 +1,4 @@
-// coop_matvec.comp, on emulated matrices where the device has no int8 matrix units.
+// coop_matvec.comp, on emulated matrices where the device has none of eight columns.
 #include "services/gpu_worker/kernels/matmul.h"
 #include "services/gpu_worker/kernels/matvec_case_for_test.h"
 #include "shaders/tandem_gpu_emulated_shaders.h"
@@ -6,77 +6,77 @@
 namespace tandem::gpu {
 namespace {
 
+constexpr auto kFragments = ActivationFormat::kFragments;
+
 class CoopMatvecTest : public MatvecTest, public ::testing::WithParamInterface<DType> {
  protected:
   void SetUp() override {
     MatvecTest::SetUp();
-    if (IsSkipped() || tuning_.matrix.int8_sums) return;
+    if (IsSkipped() || UsesNarrowMatrices(tuning_, DType::kQ4_0, 8)) return;
     kernels().Replace(KernelId::kCoopMatvec, shaders::kCoopMatvecEmulated);
-    tuning_.matrix.int8_sums = true;
+    tuning_.matrix.narrow = true;
+    tuning_.matrix.fragments = {.path = MatrixPath::kQuads, .pair_rows = 10, .pair_halves = 12};
   }
 };
 
 TEST_P(CoopMatvecTest, MatchesSumsInFloat64AtOddShapes) {
-  const MatvecShape shape = {.bytes = true, .teams = 3, .split_k = 2, .rows = 8};
-  for (const uint32_t n : {1u, 31u, 33u, 100u}) {
-    Check({.format = GetParam(), .shape = shape, .rows = 3, .n_dim = n, .k_dim = 41 * 32});
+  const MatvecShape shape = {.narrow = true, .teams = 3, .split_k = 2, .rows = 8};
+  const bool super_blocks = Traits(GetParam()).block_elements == 256;
+  for (const uint32_t n : {1u, 33u}) {
+    Check({.format = GetParam(),
+           .shape = shape,
+           .rows = 3,
+           .n_dim = n,
+           .k_dim = super_blocks ? 5 * 256u : 41 * 32u,
+           .x_format = kFragments});
   }
-  Check({.format = GetParam(), .shape = shape, .rows = 19, .n_dim = 40, .k_dim = 32});
-  MatvecShape unit_scales = shape;
-  unit_scales.parts = unit_scales.batch = 2;
-  unit_scales.unit_scales = true;
-  Check({.format = GetParam(), .shape = unit_scales, .rows = 11, .n_dim = 33, .k_dim = 41 * 32});
+  Check({.format = GetParam(),
+         .shape = shape,
+         .rows = 19,
+         .n_dim = 40,
+         .k_dim = super_blocks ? 256u : 32u,
+         .x_format = kFragments});
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, CoopMatvecTest,
-                         ::testing::Values(DType::kQ8_0, DType::kQ4_0, DType::kQ5_0, DType::kIq4Nl),
+                         ::testing::Values(DType::kF16, DType::kBf16, DType::kQ8_0, DType::kQ4_0,
+                                           DType::kQ5_0, DType::kIq4Nl, DType::kQ4_K, DType::kQ5_K,
+                                           DType::kQ6_K),
                          [](const auto& test) { return std::string(Traits(test.param).name); });
 
 class CoopMatvecFormTest : public CoopMatvecTest {};
 
-TEST_P(CoopMatvecFormTest, TakesTilesAndBlocksTogether) {
-  Check({.format = GetParam(),
-         .shape = {.bytes = true, .teams = 2, .tiles = 2, .rows = 16, .parts = 2, .batch = 4},
-         .rows = 27,
-         .n_dim = 97,
-         .k_dim = 25 * 32,
-         .shard_rows = {32}});
-}
-
-TEST_P(CoopMatvecFormTest, TakesScalesOnceAUnit) {
-  for (const auto& [parts, batch, rows] :
-       {std::tuple{1u, 4u, 16u}, {1u, 2u, 8u}, {2u, 4u, 8u}, {4u, 2u, 16u}}) {
+TEST_P(CoopMatvecFormTest, TakesPassesOfManyRows) {
+  for (const auto& [rows, at_once] : {std::pair{27u, 16u}, {45u, 32u}}) {
     Check({.format = GetParam(),
-           .shape = {.bytes = true,
-                     .teams = 2,
-                     .tiles = 2,
-                     .rows = rows,
-                     .parts = parts,
-                     .batch = batch,
-                     .unit_scales = true},
-           .rows = 27,
+           .shape = {.narrow = true, .teams = 2, .rows = at_once},
+           .rows = rows,
            .n_dim = 97,
            .k_dim = 25 * 32,
+           .x_format = kFragments,
+           .x_scale = 64.0f,
            .shard_rows = {32}});
   }
 }
 
 TEST_P(CoopMatvecFormTest, ActivatesPairsOfRows) {
-  for (const ActivationFormat out : {ActivationFormat::kF16, ActivationFormat::kInt8}) {
+  for (const ActivationFormat out :
+       {ActivationFormat::kF32, ActivationFormat::kF16, ActivationFormat::kFragments}) {
     Check({.format = GetParam(),
-           .shape = {.bytes = true, .teams = 2, .tiles = 2, .rows = 8, .parts = 2, .batch = 2},
+           .shape = {.narrow = true, .teams = 2, .rows = 8},
            .rows = 5,
            .n_dim = 192,
            .k_dim = 9 * 32,
+           .x_format = kFragments,
            .geglu = true,
            .out_format = out,
            .shard_rows = {64}});
   }
 }
 
-TEST_P(CoopMatvecFormTest, QuantisesFloatsOnItsWay) {
+TEST_P(CoopMatvecFormTest, OrdersHalvesOnItsWay) {
   Check({.format = GetParam(),
-         .shape = {.bytes = true, .teams = 2, .rows = 8},
+         .shape = {.narrow = true, .teams = 2, .rows = 8},
          .rows = 6,
          .n_dim = 40,
          .k_dim = 416,
@@ -89,17 +89,15 @@ TEST_P(CoopMatvecFormTest, ARowsBitsDoNotDependOnItsNeighbours) {
   const TileMatrix matrix(device(), GetParam(), kOut, kColumns, 3);
   const TestActivations x(7, kColumns, 4);
   MatvecCase c{.format = GetParam(),
-               .shape = {.bytes = true, .teams = 3, .split_k = 2, .rows = 8},
+               .shape = {.narrow = true, .teams = 3, .split_k = 2, .rows = 8},
                .rows = 7,
                .n_dim = kOut,
-               .k_dim = kColumns};
+               .k_dim = kColumns,
+               .x_format = kFragments};
   const std::vector<float> together = Sums(c, Multiply(c, matrix, x));
-  for (const auto& [rows, at_once, tiles] : {std::tuple{1u, 8u, 1u}, {7u, 16u, 2u}}) {
+  for (const auto& [rows, at_once] : {std::pair{1u, 8u}, {7u, 16u}}) {
     c.rows = rows;
     c.shape.rows = at_once;
-    c.shape.tiles = tiles;
-    c.shape.parts = c.shape.batch = tiles;
-    c.shape.unit_scales = tiles > 1;
     const std::vector<float> alone = Sums(c, Multiply(c, matrix, x));
     ASSERT_EQ(0, std::memcmp(alone.data(), together.data(), alone.size() * sizeof(float))) << c;
   }
@@ -108,9 +106,10 @@ TEST_P(CoopMatvecFormTest, ARowsBitsDoNotDependOnItsNeighbours) {
 TEST_P(CoopMatvecFormTest, RunsOverNoRowsWithoutATrace) {
   const TileMatrix matrix(device(), GetParam(), 64, 64, 5);
   const DeviceArray step = MakeStep(0), output(device(), 64 * sizeof(float));
-  Run({MatvecLaunch(tuning_, matrix.tensor, matrix.tensor.shards[0], {.bytes = true, .rows = 8},
+  Run({MatvecLaunch(tuning_, matrix.tensor, matrix.tensor.shards[0], {.narrow = true, .rows = 8},
                     {.count = RowCount(step),
                      .x = output.address(),
+                     .x_format = kFragments,
                      .destination = output.address(),
                      .out_stride = 64,
                      .max_rows = 8})});
@@ -122,27 +121,26 @@ INSTANTIATE_TEST_SUITE_P(Formats, CoopMatvecFormTest, ::testing::Values(DType::k
 
 class CoopMatvecChoiceTest : public MatvecTest {};
 
-TEST_F(CoopMatvecChoiceTest, RowsAndSizeOfAMatmulDecide) {
+TEST_F(CoopMatvecChoiceTest, NumberOfRowsDecides) {
   tuning_.matvec_max_rows = 16;
-  tuning_.matrix = {.fragments = {.path = MatrixPath::kQuads}, .int8_sums = true};
+  tuning_.matrix = {.fragments = {.path = MatrixPath::kQuads}, .narrow = true};
   tuning_.max_shared_bytes = 48 << 10;
-  const DeviceTensor small = {DType::kQ4_0, 5376, 4096, {}},
-                     large = {DType::kQ4_0, 43008, 5376, {}};
-  const DeviceTensor k_quant = {DType::kQ4_K, 5376, 4096, {}};
-  const auto kind = [this](const DeviceTensor& weights, uint32_t rows) {
+  const auto kind = [this](DType dtype, uint32_t rows) {
+    const DeviceTensor weights = {dtype, 5376, 4096, {}};
     const gpu::Matmul matmul = ChooseMatmul(tuning_, weights, false, true, rows);
-    return std::pair(matmul.kernel, matmul.shape.bytes);
+    return std::pair(matmul.kernel, matmul.shape.narrow);
   };
-  EXPECT_EQ(kind(small, 4), std::pair(MatmulKernel::kMatvec, false));
-  EXPECT_EQ(kind(small, 8), std::pair(MatmulKernel::kMatvec, true));
-  EXPECT_EQ(kind(small, 16), std::pair(MatmulKernel::kMatvec, true));
-  EXPECT_EQ(kind(small, 32), std::pair(MatmulKernel::kMatrix, false));
-  EXPECT_EQ(kind(large, 8), std::pair(MatmulKernel::kMatvec, true));
-  EXPECT_EQ(kind(large, 16), std::pair(MatmulKernel::kMatrix, false));
-  EXPECT_EQ(kind(k_quant, 8), std::pair(MatmulKernel::kMatrix, false));
-  tuning_.matrix.int8_sums = false;
-  EXPECT_EQ(kind(small, 8), std::pair(MatmulKernel::kMatrix, false));
-  EXPECT_EQ(kind(small, 4), std::pair(MatmulKernel::kMatvec, false));
+  EXPECT_EQ(kind(DType::kQ4_0, 2), std::pair(MatmulKernel::kMatvec, false));
+  for (const DType dtype : {DType::kQ4_0, DType::kQ4_K, DType::kBf16}) {
+    EXPECT_EQ(kind(dtype, 4), std::pair(MatmulKernel::kMatvec, false));
+    EXPECT_EQ(kind(dtype, 8), std::pair(MatmulKernel::kMatvec, true));
+    EXPECT_EQ(kind(dtype, 32), std::pair(MatmulKernel::kMatvec, true));
+    EXPECT_EQ(kind(dtype, 64), std::pair(MatmulKernel::kMatrix, false));
+  }
+  EXPECT_EQ(kind(DType::kF32, 8), std::pair(MatmulKernel::kPlain, false));
+  tuning_.matrix.narrow = false;
+  EXPECT_EQ(kind(DType::kQ4_0, 8), std::pair(MatmulKernel::kMatrix, false));
+  EXPECT_EQ(kind(DType::kQ4_0, 4), std::pair(MatmulKernel::kMatvec, false));
 }
 
 }  // namespace

@@ -51,7 +51,7 @@ class DecodeTest : public KernelTest, public ::testing::WithParamInterface<Decod
     std::vector<std::byte> rows = made.attention;
     rows.resize(std::max(rows.size(), bucket * sizeof(AttentionRow)));
     const DeviceArray step(device(), made.step), attention(device(), rows),
-        out(device(), num_rows * ActivationRowBytes(format, c().q_dim())),
+        out(device(), ActivationBytes(format, num_rows, c().q_dim())),
         partials(device(), bucket * shape.PartialBytes(c().head_dim)),
         counters(device(), std::vector<uint32_t>(bucket * shape.parts)), table(device(), table_),
         weight(device(), weight_);
@@ -205,7 +205,7 @@ TEST_P(DecodeTest, ARowsBitsDoNotDependOnItsNeighbours) {
   }
 }
 
-TEST_P(DecodeTest, QuantisesItsResultInBlocksOf32) {
+TEST_P(DecodeTest, WritesBlocksOf32AndFragments) {
   SCOPED_TRACE(GetParam());
   const DecodeShape shape = MakeDecodeShape(tuning_, c().num_heads, c().num_kv_heads, c().head_dim);
   if (shape.queries * c().head_dim % 32 != 0) GTEST_SKIP() << "no whole blocks a workgroup";
@@ -218,6 +218,8 @@ TEST_P(DecodeTest, QuantisesItsResultInBlocksOf32) {
   const auto exact = Decode(step, rows, bucket, false, q, k, v, ActivationFormat::kF32);
   const auto blocks = Decode(step, rows, bucket, false, q, k, v, ActivationFormat::kInt8);
   CheckQuantised(exact, blocks, rows, width);
+  CheckFragments(exact, Decode(step, rows, bucket, false, q, k, v, ActivationFormat::kFragments),
+                 rows, width);
 }
 
 // Subgroups, values, at once, piece, groups.

@@ -113,12 +113,15 @@ FragmentLayout ClassifyFragmentLayout(uint32_t elements_a, uint32_t elements_c,
   return {.path = MatrixPath::kShared};
 }
 
-bool HasInt8Sums(uint32_t elements, std::span<const uint32_t> positions) {
-  if (elements != 4) return false;
+bool HasNarrowLayout(uint32_t elements_b, uint32_t elements_c, std::span<const uint32_t> positions,
+                     std::span<const uint32_t> sums) {
+  if (elements_b != 4 || elements_c != 4) return false;
   for (uint32_t lane = 0; lane < kLanes; ++lane) {
     for (uint32_t e = 0; e < 4; ++e) {
-      const uint32_t row = lane / 4 + 8 * (e / 2), column = lane % 4 * 2 + e % 2;
-      if (positions[lane * kMaxFragmentElements + e] != 8 * row + column) return false;
+      const uint32_t at = lane * kMaxFragmentElements + e;
+      const uint32_t row_b = lane % 4 * 2 + e % 2 + 8 * (e / 2), column_b = lane / 4;
+      const uint32_t row_c = lane / 4 + 8 * (e / 2), column_c = lane % 4 * 2 + e % 2;
+      if (positions[at] != 8 * row_b + column_b || sums[at] != 8 * row_c + column_c) return false;
     }
   }
   return true;
@@ -133,14 +136,14 @@ absl::StatusOr<FragmentLayout> ProbeFragmentLayout(const vulkan::Device& device,
   return ClassifyFragmentLayout(words[0], words[1], Positions(words), Positions(words, 1));
 }
 
-absl::StatusOr<bool> ProbeInt8Sums(const vulkan::Device& device,
-                                   const vulkan::PipelineLayout& layout, VkPipelineCache cache) {
-  constexpr auto kByte = VK_COMPONENT_TYPE_SINT8_KHR;
-  constexpr auto kSum = VK_COMPONENT_TYPE_SINT32_KHR;
-  constexpr vulkan::MatrixShape kShape = {16, 8, 32, kByte, kByte, kSum, kSum};
+absl::StatusOr<bool> ProbeNarrowMatrices(const vulkan::Device& device,
+                                         const vulkan::PipelineLayout& layout,
+                                         VkPipelineCache cache) {
+  constexpr vulkan::MatrixShape kShape = {16, 8, 16};  // f16 f16 f32 f32
   if (!Has(device, kShape)) return false;
-  TANDEM_ASSIGN_OR_RETURN(const auto words, RunProbe(device, layout, cache, KernelId::kByteProbe));
-  return HasInt8Sums(words[0], Positions(words));
+  TANDEM_ASSIGN_OR_RETURN(const auto words,
+                          RunProbe(device, layout, cache, KernelId::kNarrowProbe));
+  return HasNarrowLayout(words[0], words[1], Positions(words), Positions(words, 1));
 }
 
 }  // namespace tandem::gpu

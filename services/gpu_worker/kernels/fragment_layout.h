@@ -44,16 +44,19 @@ FragmentLayout ClassifyFragmentLayout(uint32_t elements_a, uint32_t elements_c,
                                       std::span<const uint32_t> positions,
                                       std::span<const uint32_t> sums);
 
-// Whether lanes hold the 16 x 8 sums of an int8 multiplication as shaders/linear/byte_matrix.glsl
-// expects.  `elements`: of a lane; `positions`: [32, kMaxFragmentElements] 8 * row + column.
-bool HasInt8Sums(uint32_t elements, std::span<const uint32_t> positions);
+// Whether lanes hold the right matrix and the sums of a multiplication with eight columns as
+// shaders/linear/coop.glsl expects.  `elements_b`, `elements_c`: of a lane; `positions`, `sums`:
+// [32, kMaxFragmentElements] 8 * row + column of these elements.
+bool HasNarrowLayout(uint32_t elements_b, uint32_t elements_c, std::span<const uint32_t> positions,
+                     std::span<const uint32_t> sums);
 
 // Runs the probe.  The path is kNone if the device has no such matrices.
 absl::StatusOr<FragmentLayout> ProbeFragmentLayout(const vulkan::Device& device,
                                                    const vulkan::PipelineLayout& layout,
                                                    VkPipelineCache cache);
-// HasInt8Sums of the device; false if it has no such matrices.
-absl::StatusOr<bool> ProbeInt8Sums(const vulkan::Device& device,
-                                   const vulkan::PipelineLayout& layout, VkPipelineCache cache);
+// HasNarrowLayout of the device; false if it has no such matrices.
+absl::StatusOr<bool> ProbeNarrowMatrices(const vulkan::Device& device,
+                                         const vulkan::PipelineLayout& layout,
+                                         VkPipelineCache cache);
 
 }  // namespace tandem::gpu

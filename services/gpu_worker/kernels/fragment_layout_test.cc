@@ -80,17 +80,20 @@ TEST(FragmentLayoutTest, NeedsEightSumsALane) {
   EXPECT_EQ(ClassifyFragmentLayout(8, 4, Positions(8, QuadPlace), kOddSums), FragmentLayout{});
 }
 
-TEST(FragmentLayoutTest, KnowsSumsOfBytesThatLieAsTheKernelExpects) {
-  const auto place = [](uint32_t lane, uint32_t e) {
+TEST(FragmentLayoutTest, KnowsNarrowMatricesThatLieAsTheKernelExpects) {
+  const auto right = [](uint32_t lane, uint32_t e) {
+    return 8 * (lane % 4 * 2 + e % 2 + 8 * (e / 2)) + lane / 4;
+  };
+  const auto sums = [](uint32_t lane, uint32_t e) {
     return 8 * (lane / 4 + 8 * (e / 2)) + lane % 4 * 2 + e % 2;
   };
-  EXPECT_TRUE(HasInt8Sums(4, Positions(4, place)));
-  EXPECT_FALSE(HasInt8Sums(8, Positions(8, place)));
-  EXPECT_FALSE(HasInt8Sums(
-      4, Positions(4, [&](uint32_t lane, uint32_t e) { return place(lane == 31 ? 0 : lane, e); })));
-  EXPECT_FALSE(HasInt8Sums(4, Positions(4, [&](uint32_t lane, uint32_t e) {
-                             return place(lane, (e & 1) * 2 + e / 2);
-                           })));
+  EXPECT_TRUE(HasNarrowLayout(4, 4, Positions(4, right), Positions(4, sums)));
+  EXPECT_FALSE(HasNarrowLayout(8, 4, Positions(8, right), Positions(4, sums)));
+  EXPECT_FALSE(HasNarrowLayout(4, 8, Positions(4, right), Positions(8, sums)));
+  EXPECT_FALSE(HasNarrowLayout(4, 4, Positions(4, sums), Positions(4, sums)));
+  EXPECT_FALSE(HasNarrowLayout(4, 4, Positions(4, right), Positions(4, right)));
+  const auto odd_lane = [&](uint32_t lane, uint32_t e) { return sums(lane == 31 ? 0 : lane, e); };
+  EXPECT_FALSE(HasNarrowLayout(4, 4, Positions(4, right), Positions(4, odd_lane)));
 }
 
 }  // namespace

@@ -134,7 +134,7 @@ TEST_F(InputNormTest, DividesTilesInAnyWay) {
 TEST_F(InputNormTest, IsTakenWhereItWasSeenToGain) {
   tuning_.norm_inputs = 1;
   tuning_.matvec_max_rows = 4;
-  tuning_.matrix.int8_sums = false;
+  tuning_.matrix.narrow = false;
   tuning_.max_shared_bytes = 48 << 10;
   const auto takes = [this](DType dtype, uint32_t rows) {
     const DeviceTensor weights = {dtype, 8192, 5376, {}};
@@ -156,7 +156,7 @@ TEST_F(InputNormTest, IsNotForFloatsSplitKOrMoreThanFits) {
   EXPECT_TRUE(CanNormInput(tuning_, q4, {.teams = 7}));
   EXPECT_FALSE(CanNormInput(tuning_, bf16, {.teams = 7}));
   EXPECT_FALSE(CanNormInput(tuning_, q4, {.teams = 7, .split_k = 2}));
-  EXPECT_FALSE(CanNormInput(tuning_, q4, {.bytes = true, .teams = 7}));
+  EXPECT_FALSE(CanNormInput(tuning_, q4, {.narrow = true, .teams = 7}));
   EXPECT_FALSE(CanNormInput(tuning_, {DType::kQ4_0, 8192, 16384, {}}, {.teams = 7}));
 }
 

@@ -12,8 +12,8 @@ absl::StatusOr<std::unique_ptr<KernelSet>> KernelSet::Create(const vulkan::Devic
   TANDEM_ASSIGN_OR_RETURN(set->cache_, vulkan::PipelineCache::Create(device, cache_folder));
   TANDEM_ASSIGN_OR_RETURN(set->tuning_.matrix.fragments,
                           ProbeFragmentLayout(device, set->layout_, set->cache_->handle()));
-  TANDEM_ASSIGN_OR_RETURN(set->tuning_.matrix.int8_sums,
-                          ProbeInt8Sums(device, set->layout_, set->cache_->handle()));
+  TANDEM_ASSIGN_OR_RETURN(set->tuning_.matrix.narrow,
+                          ProbeNarrowMatrices(device, set->layout_, set->cache_->handle()));
   return set;
 }
 

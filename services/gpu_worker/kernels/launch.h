@@ -52,7 +52,7 @@ enum class KernelId : uint8_t {
   kCoopMatmulQuads,
   kCoopMatmulRows,
   kCoopProbe,
-  kByteProbe,
+  kNarrowProbe,
   kNumKernels,  // not one
 };
 inline constexpr int kNumKernels = static_cast<int>(KernelId::kNumKernels);

@@ -106,7 +106,7 @@ const KernelTraits& Traits(KernelId id) {
       {"coop_matmul_quads", shaders::kCoopMatmulQuads},
       {"coop_matmul_rows", shaders::kCoopMatmulRows},
       {"coop_probe", shaders::kCoopProbe},
-      {"byte_probe", shaders::kByteProbe},
+      {"narrow_probe", shaders::kNarrowProbe},
   };
   return kKernels[static_cast<int>(id)];
 }

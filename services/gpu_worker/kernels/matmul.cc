@@ -7,13 +7,13 @@ namespace tandem::gpu {
 Matmul ChooseMatmul(const Tuning& tuning, const DeviceTensor& weights, bool geglu, bool can_split,
                     uint32_t max_rows) {
   Matmul matmul;
-  const bool bytes = UsesByteMatrices(tuning, weights, max_rows);
-  if (!bytes && UsesMatrixUnits(tuning, weights.dtype, max_rows)) {
+  const bool narrow = UsesNarrowMatrices(tuning, weights.dtype, max_rows);
+  if (!narrow && UsesMatrixUnits(tuning, weights.dtype, max_rows)) {
     matmul.kernel = MatmulKernel::kMatrix;
     matmul.input = ActivationFormat::kF16;
-  } else if (bytes || (max_rows <= tuning.matvec_max_rows && HasMatvec(weights.dtype))) {
+  } else if (narrow || (max_rows <= tuning.matvec_max_rows && HasMatvec(weights.dtype))) {
     matmul.kernel = MatmulKernel::kMatvec;
-    matmul.input = MatvecInput(weights.dtype);
+    matmul.input = narrow ? ActivationFormat::kFragments : MatvecInput(weights.dtype);
     matmul.shape = ChooseMatvecShape(tuning, weights, geglu, can_split, max_rows);
   }
   return matmul;
@@ -21,13 +21,9 @@ Matmul ChooseMatmul(const Tuning& tuning, const DeviceTensor& weights, bool gegl
 
 std::vector<Matmul> ChooseMatmuls(const Tuning& tuning, std::span<const DeviceTensor> parts,
                                   uint32_t max_rows) {
-  // The int8 matrix kernel takes all parts or none: its input has another format.
-  Tuning common = tuning;
-  common.matrix.int8_sums = std::ranges::all_of(
-      parts, [&](const DeviceTensor& part) { return UsesByteMatrices(tuning, part, max_rows); });
   std::vector<Matmul> matmuls;
   for (const DeviceTensor& part : parts) {
-    matmuls.push_back(ChooseMatmul(common, part, false, false, max_rows));
+    matmuls.push_back(ChooseMatmul(tuning, part, false, false, max_rows));
     if (matmuls.back().input != matmuls[0].input) return std::vector<Matmul>(parts.size());
   }
   return matmuls;
@@ -47,16 +43,26 @@ void MatchGeglu(const Matmul& geglu, const DeviceTensor& weights, Matmul& reader
   const bool whole_blocks =
       std::all_of(weights.shards.begin(), weights.shards.end(),
                   [](const DeviceShard& shard) { return shard.first_row % 64 == 0; });
-  const bool can_write =
-      reader.input == ActivationFormat::kF32 ||
-      (geglu.kernel == MatmulKernel::kMatvec &&
-       (reader.input == ActivationFormat::kF16 || whole_blocks)) ||
-      (geglu.kernel == MatmulKernel::kMatrix && reader.input == ActivationFormat::kF16);
-  if (!can_write) {
+  const auto can_write = [&] {
+    switch (reader.input) {
+      case ActivationFormat::kF32:
+        return true;
+      case ActivationFormat::kF16:
+        return geglu.kernel != MatmulKernel::kPlain;
+      case ActivationFormat::kInt8:
+        return geglu.kernel == MatmulKernel::kMatvec && !geglu.shape.narrow && whole_blocks;
+      case ActivationFormat::kFragments:
+        return geglu.kernel == MatmulKernel::kMatvec;
+    }
+    return false;
+  };
+  if (!can_write()) {
+    if (reader.input != ActivationFormat::kInt8) reader.kernel = MatmulKernel::kPlain;
     reader.input = ActivationFormat::kF32;
-    if (reader.kernel == MatmulKernel::kMatrix) reader.kernel = MatmulKernel::kPlain;
   }
-  if (reader.input == ActivationFormat::kF16) reader.input_scale = kGegluHalfScale;
+  if (reader.input == ActivationFormat::kF16 || reader.input == ActivationFormat::kFragments) {
+    reader.input_scale = kGegluHalfScale;
+  }
 }
 
 Launch MatmulLaunch(const Tuning& tuning, const Matmul& matmul, const DeviceTensor& weights,
@@ -67,6 +73,7 @@ Launch MatmulLaunch(const Tuning& tuning, const Matmul& matmul, const DeviceTens
                           {.count = args.count,
                            .x = args.x,
                            .x_format = matmul.input,
+                           .x_scale = matmul.input_scale,
                            .destination = args.destination,
                            .out_stride = args.out_stride,
                            .split_stride = args.split_stride,

@@ -23,14 +23,12 @@ struct MatrixTile {
 
 struct MatrixTuning {
   FragmentLayout fragments;  // from the device's probe
-  bool int8_sums = false;    // from its probe: whether coop_matvec.comp can be used
+  bool narrow = false;       // from its probe: whether coop_matvec.comp can be used, beside kQuads
   uint32_t min_rows = 5;     // of a matmul on matrix units
-  // Rows of a matmul on int8 matrix units, coop_matvec.comp: the fewest; the most with weights of
-  // at most bytes_small elements; the most with larger weights.
-  uint32_t bytes_min_rows = 5;
-  uint32_t bytes_max_rows_small = 16;
-  uint32_t bytes_max_rows = 8;
-  uint64_t bytes_small = uint64_t{24} << 20;
+  // Rows of a matmul on matrices of eight columns, coop_matvec.comp.
+  uint32_t narrow_min_rows = 5;
+  uint32_t narrow_max_rows = 32;
+  uint32_t narrow_groups = 528;   // its workgroups that run at once; split-K fills them
   std::vector<MatrixTile> tiles;  // the last fits all
 };
 

@@ -21,6 +21,7 @@ struct MatvecCase {
   uint32_t n_dim = 64;
   uint32_t k_dim = 256;
   ActivationFormat x_format = ActivationFormat::kInt8;
+  float x_scale = 1.0f;  // narrow
   bool geglu = false;
   ActivationFormat out_format = ActivationFormat::kF32;
   std::vector<uint32_t> shard_rows = {};
@@ -29,7 +30,7 @@ struct MatvecCase {
 inline std::ostream& operator<<(std::ostream& out, const MatvecCase& c) {
   return out << Traits(c.format).name << " rows " << c.rows << " n " << c.n_dim << " k " << c.k_dim
              << " teams " << c.shape.teams << " split_k " << c.shape.split_k << " tiles "
-             << c.shape.tiles << (c.shape.bytes ? " of bytes" : "") << " at once " << c.shape.rows
+             << c.shape.tiles << (c.shape.narrow ? " narrow" : "") << " at once " << c.shape.rows
              << " x " << static_cast<int>(c.x_format) << (c.geglu ? " geglu to " : "")
              << (c.geglu ? std::to_string(static_cast<int>(c.out_format)) : "") << " shards "
              << c.shard_rows.size();
@@ -57,7 +58,7 @@ class MatvecTest : public KernelTest {
     Output out;
     out.stride = (c.geglu ? c.n_dim / 2 : c.n_dim) + kMore;
     out.split_stride = uint64_t{bucket} * out.stride;
-    const uint64_t bytes = c.geglu ? bucket * ActivationRowBytes(c.out_format, out.stride)
+    const uint64_t bytes = c.geglu ? ActivationBytes(c.out_format, bucket, out.stride)
                                    : c.shape.split_k * out.split_stride * sizeof(float);
     const DeviceArray step = MakeStep(c.rows), input(device(), x.Bytes(c.x_format)),
                       output(device(), bytes);
@@ -67,6 +68,7 @@ class MatvecTest : public KernelTest {
                                       {.count = RowCount(step),
                                        .x = input.address(),
                                        .x_format = c.x_format,
+                                       .x_scale = c.x_scale,
                                        .destination = output.address(),
                                        .out_stride = out.stride,
                                        .split_stride = static_cast<uint32_t>(out.split_stride),
@@ -116,10 +118,10 @@ class MatvecTest : public KernelTest {
     std::vector<float> expected;
     double bound = 0;
     for (uint32_t m = 0; m < c.rows; ++m) {
-      const auto row = x.row(m, !IsFloat(c.format));
+      const auto row = x.row(m, !IsFloat(c.format) && !c.shape.narrow);
       for (uint32_t n = 0; n < c.n_dim; ++n) {
-        expected.push_back(static_cast<float>(Dot(row, matrix.row(n))));
-        bound = std::max(bound, Bound(c, matrix.row(n), row));
+        expected.push_back(static_cast<float>(c.x_scale * Dot(row, matrix.row(n))));
+        bound = std::max(bound, c.x_scale * Bound(c, matrix.row(n), row));
       }
     }
     if (!c.geglu) {
@@ -129,18 +131,21 @@ class MatvecTest : public KernelTest {
     }
   }
 
-  // Blocks' scales have roundings of their own: three of f32 a term at most.  K-quants take a
-  // minimum off, whose terms are larger than their difference.
+  // Blocks' scales have roundings of their own: three of f32 a term at most.  Narrow matrices round
+  // a weight to f16.  K-quants take a minimum off, whose terms are larger than their difference.
   static double Bound(const MatvecCase& c, std::span<const float> w, std::span<const float> x) {
     const bool has_minimum = c.format == DType::kQ4_K || c.format == DType::kQ5_K;
+    const double term = c.shape.narrow ? testing::kEpsilonF16 : 3 * testing::kEpsilonF32;
     return (has_minimum ? 4 : 1) *
-           testing::DotBound(c.k_dim, testing::Norm(w), testing::Norm(x), 3 * testing::kEpsilonF32);
+           testing::DotBound(c.k_dim, testing::Norm(w), testing::Norm(x), term);
   }
 
   void CheckGeglu(const MatvecCase& c, const Output& out, std::span<const float> products,
                   double bound) {
     const uint32_t columns = c.n_dim / 2;
-    const float scale = c.out_format == ActivationFormat::kF16 ? kGegluHalfScale : 1.0f;
+    const bool half =
+        c.out_format == ActivationFormat::kF16 || c.out_format == ActivationFormat::kFragments;
+    const float scale = half ? kGegluHalfScale : 1.0f;
     for (uint32_t m = 0; m < c.rows; ++m) {
       std::vector<float> activated(columns), steps;
       double highest = 0;
@@ -150,12 +155,12 @@ class MatvecTest : public KernelTest {
         activated[i] = reference::GeluTanh(gate) * up / scale;
         highest = std::max<double>({highest, std::abs(gate), std::abs(up)});
       }
-      const std::byte* row = out.bytes.data() + m * ActivationRowBytes(c.out_format, out.stride);
+      const std::byte* row = out.bytes.data() + ActivationRowOffset(c.out_format, out.stride, m);
       const auto actual = ReadActivations(row, c.out_format, columns, &steps);
       // As in the plain kernel's test; then half a step of the format.
       const double error = 2.3 * bound * highest / scale;
       double relative = (8 + 4 * highest) * testing::kEpsilonF32;
-      if (c.out_format == ActivationFormat::kF16) relative += testing::kEpsilonF16;
+      if (half) relative += testing::kEpsilonF16;
       for (uint32_t i = 0; i < columns; i += 32) {
         const double half_step =
             c.out_format == ActivationFormat::kInt8 ? 0.5001 * steps[i / 32] : 0x1p-25;

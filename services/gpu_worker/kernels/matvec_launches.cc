@@ -14,20 +14,22 @@ using spirv::ConstantId;
 
 constexpr auto kBoth = {spirv::Module(shaders::kMatvec), spirv::Module(shaders::kCoopMatvec)};
 constexpr uint32_t kDtype = ConstantId("WEIGHT_DTYPE", kBoth);
-constexpr uint32_t kWholeUnits = ConstantId("WHOLE_UNITS", kBoth);
 constexpr uint32_t kRows = ConstantId("ROWS", kBoth);
-constexpr uint32_t kTiles = ConstantId("TILES", kBoth);
 constexpr uint32_t kSplitK = ConstantId("SPLIT_K", kBoth);
 constexpr uint32_t kXFormat = ConstantId("X_FORMAT", kBoth);
 constexpr uint32_t kGeglu = ConstantId("GEGLU", kBoth);
-constexpr uint32_t kOutFormat = ConstantId("OUT_FORMAT", kBoth);
-constexpr uint32_t kLanes = ConstantId("LANES", kBoth);
-constexpr uint32_t kParts = ConstantId("PARTS", kBoth);
+constexpr uint32_t kWholeUnits = ConstantId("WHOLE_UNITS", {shaders::kMatvec});
+constexpr uint32_t kTiles = ConstantId("TILES", {shaders::kMatvec});
+constexpr uint32_t kOutFormat = ConstantId("OUT_FORMAT", {shaders::kMatvec});
+constexpr uint32_t kLanes = ConstantId("LANES", {shaders::kMatvec});
+constexpr uint32_t kParts = ConstantId("PARTS", {shaders::kMatvec});
 constexpr uint32_t kNormUnits = ConstantId("NORM_UNITS", {shaders::kMatvec});
 constexpr uint32_t kNormSplitK = ConstantId("NORM_SPLIT_K", {shaders::kMatvec});
 constexpr uint32_t kSets = ConstantId("SETS", {shaders::kMatvec});
-constexpr uint32_t kBatch = ConstantId("BATCH", {shaders::kCoopMatvec});
-constexpr uint32_t kUnitScales = ConstantId("UNIT_SCALES", {shaders::kCoopMatvec});
+constexpr uint32_t kWholeChunks = ConstantId("WHOLE_CHUNKS", {shaders::kCoopMatvec});
+constexpr uint32_t kNarrowOutFormat = ConstantId("OUT_FORMAT", {shaders::kCoopMatvec});
+constexpr uint32_t kPairRows = ConstantId("PAIR_ROWS", {shaders::kCoopMatvec});
+constexpr uint32_t kPairHalves = ConstantId("PAIR_HALVES", {shaders::kCoopMatvec});
 
 constexpr uint32_t kTileRows = 32;
 // Of a workgroup of several sets of teams: each has 128 of 65,536 registers then.
@@ -52,12 +54,13 @@ uint32_t SharedBytes(uint32_t teams, uint32_t rows, uint32_t tiles) {
 
 // Teams of at most `most` for `share` units of k: the number that leaves the fewest idle in the
 // last round, of those the highest.
-uint32_t ChooseTeams(uint32_t share, uint32_t most) {
+// `idle_weight`: of an idle team, against a round.
+uint32_t ChooseTeams(uint32_t share, uint32_t most, uint32_t idle_weight = 1) {
   uint32_t least = ~0u, best = 1;
   for (uint32_t teams = 1; teams <= std::min(share, most); ++teams) {
     // Teams that idle, in rounds: many rounds of few teams are as slow.
     const uint32_t rounds = DivideUp(share, teams);
-    const uint32_t idle = rounds * teams - share + rounds;
+    const uint32_t idle = idle_weight * (rounds * teams - share) + rounds;
     if (idle <= least) {
       least = idle;
       best = teams;
@@ -85,34 +88,25 @@ void DivideColumns(const Division& by, uint32_t units, uint32_t tiles, bool can_
 }
 
 // For coop_matvec.comp, as measured on an H200.
-MatvecShape ChooseByteShape(const Tuning& tuning, uint32_t units, uint32_t tiles, bool geglu,
-                            bool can_split, uint32_t max_rows) {
-  constexpr uint32_t kRowBytes = 304;     // of a row and unit
-  constexpr uint32_t kLinesBytes = 1536;  // of a block of 32 rows of weights
-  constexpr uint32_t kScaleBytes = 512;   // of a unit of 32 rows
-  constexpr uint32_t kOtherBytes = 1024;
-  MatvecShape shape = {.bytes = true};
-  shape.rows = std::clamp(std::bit_ceil(max_rows), 8u, 16u);
-  if (geglu) {
-    shape.teams = units < 16 ? std::min(units, 2u) : 4;
-    shape.tiles = 2;
-  } else {
-    // Short sums in workgroups of few teams, which leave room for more of them.
-    const bool is_short = can_split && units <= 32;
-    DivideColumns({.most_teams = is_short ? 4u : 7u,
-                   .most_rounds = 4,
-                   .full_teams = is_short ? 1300u : 1500u},
-                  units, tiles, can_split, shape);
+MatvecShape ChooseNarrowShape(const Tuning& tuning, uint32_t chunks, uint32_t tiles, bool can_split,
+                              uint32_t max_rows) {
+  constexpr uint32_t kRowBytes = 144;  // of shared memory, of a team's row
+  constexpr uint32_t kMostTeams = 16;
+  const uint32_t groups = tuning.matrix.narrow_groups;
+  MatvecShape shape = {.narrow = true};
+  shape.rows = std::clamp(std::bit_ceil(max_rows), 8u, 32u);
+  // More rows take more registers: with these teams a processor holds as many workgroups.
+  const uint32_t few_teams = shape.rows == 8 ? 7 : shape.rows == 16 ? 4 : 3;
+  if (can_split) {
+    // As many workgroups as run at once, each team with a chunk at least.
+    const uint32_t most = std::min(kMaxSplitK, chunks / few_teams);
+    shape.split_k = std::clamp(groups / tiles, 1u, std::max(most, 1u));
   }
-  // Long sums: fewer registers, so more workgroups at once; short ones have nothing to win.
-  if (geglu || units > 3 * shape.split_k * shape.teams) {
-    shape.parts = 2;
-    shape.batch = 2;
-    shape.unit_scales = true;
-  }
-  const uint32_t team_bytes = shape.rows * kRowBytes + shape.batch * kLinesBytes +
-                              (shape.unit_scales ? shape.tiles * kScaleBytes : 0);
-  shape.teams = std::clamp((tuning.max_shared_bytes - kOtherBytes) / team_bytes, 1u, shape.teams);
+  // Fewer workgroups have room for more teams.
+  const uint32_t room = std::min(groups * few_teams / (tiles * shape.split_k), kMostTeams);
+  const uint32_t fit = std::max(tuning.max_shared_bytes / (shape.rows * kRowBytes), 1u);
+  shape.teams =
+      ChooseTeams(DivideUp(chunks, shape.split_k), std::min(std::max(room, few_teams), fit), 2);
   return shape;
 }
 
@@ -120,16 +114,10 @@ MatvecShape ChooseByteShape(const Tuning& tuning, uint32_t units, uint32_t tiles
 
 bool HasMatvec(DType dtype) { return dtype != DType::kF32; }
 
-bool HasByteMatvec(DType dtype) {
-  return dtype == DType::kQ8_0 || dtype == DType::kQ4_0 || dtype == DType::kQ5_0 ||
-         dtype == DType::kIq4Nl;
-}
-
-bool UsesByteMatrices(const Tuning& tuning, const DeviceTensor& weights, uint32_t max_rows) {
+bool UsesNarrowMatrices(const Tuning& tuning, DType dtype, uint32_t max_rows) {
   const MatrixTuning& matrix = tuning.matrix;
-  const bool small = weights.rows * weights.cols <= matrix.bytes_small;
-  return matrix.int8_sums && HasByteMatvec(weights.dtype) && max_rows >= matrix.bytes_min_rows &&
-         max_rows <= (small ? matrix.bytes_max_rows_small : matrix.bytes_max_rows);
+  return matrix.narrow && matrix.fragments.path == MatrixPath::kQuads && HasMatvec(dtype) &&
+         max_rows >= matrix.narrow_min_rows && max_rows <= matrix.narrow_max_rows;
 }
 
 ActivationFormat MatvecInput(DType dtype) {
@@ -140,8 +128,9 @@ MatvecShape ChooseMatvecShape(const Tuning& tuning, const DeviceTensor& weights,
                               bool can_split, uint32_t max_rows) {
   const uint32_t units = DivideUp(weights.cols, UnitElements(weights.dtype));
   const uint32_t tiles = DivideUp(weights.rows, kTileRows);
-  if (UsesByteMatrices(tuning, weights, max_rows)) {
-    return ChooseByteShape(tuning, units, tiles, geglu, can_split, max_rows);
+  if (UsesNarrowMatrices(tuning, weights.dtype, max_rows)) {
+    return ChooseNarrowShape(tuning, DivideUp(weights.cols, kFragmentElements), tiles,
+                             can_split && !geglu, max_rows);
   }
   MatvecShape shape;
   const bool few = max_rows <= kFewRows && HasFourBits(weights.dtype);
@@ -168,7 +157,7 @@ bool CanNormInput(const Tuning& tuning, const DeviceTensor& weights, const Matve
   const uint32_t sets = kMostSetThreads / kTeamThreads;
   const uint32_t shared_bytes =
       units * kStagedBytes + std::min(8u, shape.tiles) * (kMostSetThreads * 4 + sets * 64) + 1024;
-  return !shape.bytes && !IsFloat(weights.dtype) && shape.split_k == 1 &&
+  return !shape.narrow && !IsFloat(weights.dtype) && shape.split_k == 1 &&
          shared_bytes <= tuning.max_shared_bytes;
 }
 
@@ -176,11 +165,14 @@ Launch MatvecLaunch(const Tuning& tuning, const DeviceTensor& weights, const Dev
                     const MatvecShape& shape, const MatvecArgs& args) {
   const uint64_t per_column = args.geglu ? 2 : 1;
   TANDEM_CHECK(HasMatvec(weights.dtype) && weights.cols % 32 == 0);
+  TANDEM_CHECK(!shape.narrow || args.x_format == ActivationFormat::kFragments ||
+               args.x_format == ActivationFormat::kF16);
+  TANDEM_CHECK(!shape.narrow || !args.geglu || args.out_format != ActivationFormat::kInt8);
   TANDEM_CHECK(!IsFloat(weights.dtype) || args.x_format != ActivationFormat::kInt8);
   if (args.geglu) {
     const uint32_t whole = args.out_format == ActivationFormat::kInt8 ? 2 * kTileRows : kTileRows;
     TANDEM_CHECK(shard.first_row % whole == 0 && shard.num_rows % 8 == 0);
-    TANDEM_CHECK(shape.tiles % 2 == 0 && shape.split_k == 1);
+    TANDEM_CHECK((shape.narrow || shape.tiles % 2 == 0) && shape.split_k == 1);
   }
   MatvecPush push{.count = args.count,
                   .x = args.x,
@@ -190,7 +182,8 @@ Launch MatvecLaunch(const Tuning& tuning, const DeviceTensor& weights, const Dev
                   .out_stride = args.out_stride,
                   .out_column = static_cast<uint32_t>(shard.first_row / per_column),
                   .first_row = args.first_row,
-                  .split_stride = args.split_stride};
+                  .split_stride = args.split_stride,
+                  .x_scale = args.x_scale};
   std::copy_n(shard.plane, 4, push.plane);
   if (args.norm.has_value()) {
     TANDEM_CHECK(CanNormInput(tuning, weights, shape) && args.max_rows == 1);
@@ -208,19 +201,26 @@ Launch MatvecLaunch(const Tuning& tuning, const DeviceTensor& weights, const Dev
         std::min(kMostSetThreads, tuning.wide_norm_threads) / (shape.teams * kTeamThreads);
     sets = std::clamp(DivideUp(groups, tuning.norm_groups), 1u, std::max(room, 1u));
     groups = std::min(DivideUp(groups, sets), tuning.norm_groups);
-  } else if (!shape.bytes && shape.tiles > 1 && groups / 2 >= tuning.matvec_groups) {
+  } else if (!shape.narrow && shape.tiles > 1 && groups / 2 >= tuning.matvec_groups) {
     groups = DivideUp(groups, DivideUp(groups, tuning.matvec_groups));
   }
-  Launch launch = MakeLaunch(shape.bytes ? KernelId::kCoopMatvec : KernelId::kMatvec,
+  Launch launch = MakeLaunch(shape.narrow ? KernelId::kCoopMatvec : KernelId::kMatvec,
                              sets * shape.teams * kTeamThreads, push, groups,
                              DivideUp(args.max_rows, shape.rows) * shape.split_k);
   launch.constants[kDtype] = static_cast<uint32_t>(weights.dtype);
-  launch.constants[kWholeUnits] = weights.cols % UnitElements(weights.dtype) == 0 ? 1 : 0;
   launch.constants[kRows] = shape.rows;
-  launch.constants[kTiles] = shape.tiles;
   launch.constants[kSplitK] = shape.split_k;
   launch.constants[kXFormat] = static_cast<uint32_t>(args.x_format);
   launch.constants[kGeglu] = args.geglu ? 1 : 0;
+  if (shape.narrow) {
+    launch.constants[kWholeChunks] = weights.cols % kFragmentElements == 0 ? 1 : 0;
+    launch.constants[kNarrowOutFormat] = static_cast<uint32_t>(args.out_format);
+    launch.constants[kPairRows] = tuning.matrix.fragments.pair_rows;
+    launch.constants[kPairHalves] = tuning.matrix.fragments.pair_halves;
+    return launch;
+  }
+  launch.constants[kWholeUnits] = weights.cols % UnitElements(weights.dtype) == 0 ? 1 : 0;
+  launch.constants[kTiles] = shape.tiles;
   launch.constants[kOutFormat] = static_cast<uint32_t>(args.out_format);
   launch.constants[kLanes] = tuning.subgroup_size;
   launch.constants[kParts] = shape.parts;
@@ -228,11 +228,6 @@ Launch MatvecLaunch(const Tuning& tuning, const DeviceTensor& weights, const Dev
     launch.constants[kNormUnits] = DivideUp(weights.cols, kUnitElements);
     launch.constants[kNormSplitK] = args.norm->split_k;
     launch.constants[kSets] = sets;
-  }
-  if (shape.bytes) {
-    TANDEM_CHECK(!shape.unit_scales || shape.batch % 2 == 0);
-    launch.constants[kBatch] = shape.batch;
-    launch.constants[kUnitScales] = shape.unit_scales ? 1 : 0;
   }
   return launch;
 }

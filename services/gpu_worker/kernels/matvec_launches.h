@@ -13,26 +13,22 @@ namespace tandem::gpu {
 // depend on the weights' shape and on whether there are more than two rows, not on the number of
 // rows.
 struct MatvecShape {
-  bool bytes = false;    // coop_matvec.comp: on int8 matrix units
+  bool narrow = false;   // coop_matvec.comp: on matrices of eight columns
   uint32_t teams = 1;    // of 32 threads in a workgroup, which share a part of k
   uint32_t split_k = 1;  // parts of k, each with partial sums of its own
-  uint32_t tiles = 1;    // of 32 rows of weights to a workgroup, 2 or 4 with GeGLU
-  uint32_t rows = 1;     // of activations to a pass, a power of two
-  uint32_t parts = 1;    // in which a unit's weights are loaded: 1, 2 or 4
-  uint32_t batch = 1;    // bytes: blocks that go through shared memory at once, 8 / parts at most
-  bool unit_scales = false;  // bytes: one load of the weights' scales serves a unit; batch is even
+  uint32_t tiles = 1;    // of 32 rows of weights to a workgroup, 2 or 4 with GeGLU; 1 if narrow
+  uint32_t rows = 1;     // of activations to a pass, a power of two; 8 or more if narrow
+  uint32_t parts = 1;    // in which a unit's weights are loaded: 1, 2 or 4; 1 if narrow
 };
 
 inline constexpr uint32_t kMaxSplitK = 8;
 
 // The formats the kernel reads: all but f32.
 bool HasMatvec(DType dtype);
-// Those that coop_matvec.comp reads: blocks of 32 with one scale.
-bool HasByteMatvec(DType dtype);
 // Whether matmuls of up to `max_rows` rows run on coop_matvec.comp here.
-bool UsesByteMatrices(const Tuning& tuning, const DeviceTensor& weights, uint32_t max_rows);
-// The input format that it reads best.  With quantised weights it also takes attention's f16 and
-// f32 and quantises them itself.
+bool UsesNarrowMatrices(const Tuning& tuning, DType dtype, uint32_t max_rows);
+// The input format that matvec.comp reads best.  With quantised weights it also takes attention's
+// f16 and f32 and quantises them itself.
 ActivationFormat MatvecInput(DType dtype);
 
 // `can_split` false: split_k is 1, because no consumer adds partial sums.
@@ -54,6 +50,7 @@ struct MatvecArgs {
   uint64_t count = 0;  // address of the number of rows
   uint64_t x = 0;
   ActivationFormat x_format = ActivationFormat::kInt8;
+  float x_scale = 1.0f;  // narrow: of the input
   // float32 [split_k][rows, out_stride], `split_stride` elements apart.  With GeGLU: activations
   // [rows, out_stride] of `out_format`.
   uint64_t destination = 0;
@@ -69,7 +66,7 @@ struct MatvecArgs {
 // Whether matmuls of that shape can take an InputNorm.
 bool CanNormInput(const Tuning& tuning, const DeviceTensor& weights, const MatvecShape& shape);
 
-// REQUIRES HasMatvec.  With a norm: CanNormInput and one row.  16-bit weights: f16 or f32
+// REQUIRES HasMatvec.  Narrow: fragments or f16 activations; with GeGLU not to int8.  With a norm: CanNormInput and one row.  16-bit weights: f16 or f32
 // activations.  With GeGLU: shards of whole tiles, and of whole pairs of tiles for int8.
 Launch MatvecLaunch(const Tuning& tuning, const DeviceTensor& weights, const DeviceShard& shard,
                     const MatvecShape& shape, const MatvecArgs& args);

@@ -146,7 +146,7 @@ TEST_F(MatvecTest, RunsOverNoRowsWithoutATrace) {
 
 TEST_F(MatvecTest, ShapesDivideKAlikeForOneAndTwoRowsAndForAnyMore) {
   Tuning fast = tuning();
-  fast.matrix.int8_sums = false;
+  fast.matrix.narrow = false;
   fast.matvec_full_teams = 1792;
   fast.matvec_rounds_few = 6;
   for (const auto& [rows, cols] : {std::pair{8192u, 5376u},
@@ -174,7 +174,7 @@ TEST_F(MatvecTest, ShapesDivideKAlikeForOneAndTwoRowsAndForAnyMore) {
 
 TEST_F(MatvecTest, MatmulsGoToTheKernelForTheirRows) {
   Tuning fast = tuning();
-  fast.matrix.int8_sums = false;
+  fast.matrix.narrow = false;
   fast.matvec_max_rows = 16;
   const DeviceTensor q4 = {DType::kQ4_0, 8192, 5376, {}}, f32 = {DType::kF32, 8192, 5376, {}};
   const DeviceTensor odd = {DType::kQ4_0, 8192, 5376, {{.first_row = 96}}};

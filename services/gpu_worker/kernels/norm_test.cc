@@ -29,17 +29,17 @@ class NormTest : public KernelTest, public ::testing::WithParamInterface<uint32_
   // Half a step of the format about rows of `expected`.
   void CheckActivations(const DeviceArray& out, ActivationFormat format,
                         std::span<const float> expected) const {
-    const uint64_t row_bytes = ActivationRowBytes(format, cols());
+    const bool half = format == ActivationFormat::kF16 || format == ActivationFormat::kFragments;
     for (size_t row = 0; row < expected.size() / cols(); ++row) {
       std::vector<float> steps;
-      const auto actual =
-          ReadActivations(out.data().data() + row * row_bytes, format, cols(), &steps);
+      const auto actual = ReadActivations(
+          out.data().data() + ActivationRowOffset(format, cols(), row), format, cols(), &steps);
       double relative = NormRelativeBound(cols());
-      if (format == ActivationFormat::kF16) relative += testing::kEpsilonF16;
+      if (half) relative += testing::kEpsilonF16;
       for (uint32_t i = 0; i < cols(); i += 32) {
         const uint32_t n = std::min(32u, cols() - i);
         const auto wanted = expected.subspan(row * cols() + i, n);
-        double bound = format == ActivationFormat::kF16 ? 0x1p-25 : 0;
+        double bound = half ? 0x1p-25 : 0;
         if (format == ActivationFormat::kInt8) {
           bound = 0.5001 * steps[i / 32];
           const float highest = std::ranges::max(wanted, {}, [](float f) { return std::abs(f); });
@@ -156,13 +156,12 @@ TEST_P(NormTest, WideAddNormAddsPartialSumsAndWritesEveryFormat) {
       largest = std::max<double>(largest, std::abs(sum[i]));
       sum[i] += residual[i];
     }
-    for (const auto format :
-         {ActivationFormat::kF32, ActivationFormat::kF16, ActivationFormat::kInt8}) {
+    for (const auto format : {ActivationFormat::kF32, ActivationFormat::kF16,
+                              ActivationFormat::kInt8, ActivationFormat::kFragments}) {
       if (format == ActivationFormat::kInt8 && cols() % 32 != 0) continue;
-      const uint64_t row_bytes = ActivationRowBytes(format, cols());
       const DeviceArray step = MakeStep(kRows), in(device(), parts), w(device(), weight),
                         res(device(), residual), updated(device(), residual.size() * 4),
-                        w2(device(), next), out(device(), kRows * row_bytes);
+                        w2(device(), next), out(device(), ActivationBytes(format, kRows, cols()));
       Run({AddNormLaunch(wide,
                          {.step = step.address(),
                           .source = in.address(),
@@ -261,10 +260,10 @@ TEST_P(NormTest, AddSplitKAddsInTheOrderOfTheNorm) {
 TEST_P(NormTest, NarrowNormsWriteEveryFormat) {
   constexpr uint32_t kRows = 3;
   const auto x = RandomFloats(kRows * cols(), 1, 30.0f), weight = RandomFloats(cols(), 2);
-  for (const auto format :
-       {ActivationFormat::kF32, ActivationFormat::kF16, ActivationFormat::kInt8}) {
+  for (const auto format : {ActivationFormat::kF32, ActivationFormat::kF16, ActivationFormat::kInt8,
+                            ActivationFormat::kFragments}) {
     if (format == ActivationFormat::kInt8 && cols() % 32 != 0) continue;
-    const uint64_t bytes = kRows * ActivationRowBytes(format, cols());
+    const uint64_t bytes = ActivationBytes(format, kRows, cols());
     const DeviceArray step = MakeStep(kRows), in(device(), x), w(device(), weight),
                       residual(device(), std::vector<float>(x.size(), 0.0f)),
                       normed(device(), bytes), twice(device(), bytes);

@@ -68,7 +68,7 @@ std::vector<Kernel> AllKernels() {
   constexpr PushBlock kComputeRate = PUSH_BLOCK_OF(ComputeRatePush, factor);
   constexpr PushBlock kHeadSlice = PUSH_BLOCK_OF(HeadSlicePush, first_output);
   constexpr PushBlock kMatrix = PUSH_BLOCK_OF(MatrixPush, x_scale);
-  constexpr PushBlock kMatvec = PUSH_BLOCK_OF(MatvecPush, epsilon);
+  constexpr PushBlock kMatvec = PUSH_BLOCK_OF(MatvecPush, x_scale);
   constexpr PushBlock kProbe = PUSH_BLOCK_OF(ProbePush, destination);
   constexpr PushBlock kReadRate = PUSH_BLOCK_OF(ReadRatePush, key);
   constexpr PushBlock kRope = PUSH_BLOCK_OF(QkNormRopePush, group);
@@ -109,7 +109,7 @@ std::vector<Kernel> AllKernels() {
           KernelOf(KernelId::kCoopMatmulQuads, kMatrix),
           KernelOf(KernelId::kCoopMatmulRows, kMatrix),
           KernelOf(KernelId::kCoopProbe, kProbe),
-          KernelOf(KernelId::kByteProbe, kProbe),
+          KernelOf(KernelId::kNarrowProbe, kProbe),
           {"read_rate", shaders::kReadRate, kReadRate},
           {"read_rate_few", shaders::kReadRateFew, kReadRate},
           {"fma_rate", shaders::kFmaRate, kComputeRate},
@@ -323,6 +323,8 @@ TEST(GpuShaderInterfaceTest, FormatsHaveTheSameValues) {
   EXPECT_EQ(glsl::kActivationF32, static_cast<uint32_t>(ActivationFormat::kF32));
   EXPECT_EQ(glsl::kActivationF16, static_cast<uint32_t>(ActivationFormat::kF16));
   EXPECT_EQ(glsl::kActivationInt8, static_cast<uint32_t>(ActivationFormat::kInt8));
+  EXPECT_EQ(glsl::kActivationFragments, static_cast<uint32_t>(ActivationFormat::kFragments));
+  EXPECT_EQ(glsl::kFragmentElements, kFragmentElements);
   EXPECT_EQ(glsl::kUnitElements, kUnitElements);
   EXPECT_EQ(glsl::kUnitBytes, kUnitBytes);
   EXPECT_EQ(glsl::kGegluHalfScale, kGegluHalfScale);

@@ -76,7 +76,7 @@ class TiledTest : public KernelTest, public ::testing::WithParamInterface<TiledC
     const DecodeShape decode =
         MakeDecodeShape(tuning_, c().num_heads, c().num_kv_heads, c().head_dim);
     const DeviceArray step(device(), made.step), attention(device(), made.attention),
-        out(device(), num_rows * ActivationRowBytes(format, c().q_dim())),
+        out(device(), ActivationBytes(format, num_rows, c().q_dim())),
         partials(device(), bucket * decode.PartialBytes(c().head_dim)),
         counters(device(), std::vector<uint32_t>(bucket * decode.parts));
     const TiledArgs tiled = {
@@ -169,7 +169,7 @@ TEST_P(TiledTest, ARowsBitsDoNotDependOnTheTileItIsIn) {
   }
 }
 
-TEST_P(TiledTest, QuantisesItsResultInBlocksOf32) {
+TEST_P(TiledTest, WritesBlocksOf32AndFragments) {
   SCOPED_TRACE(GetParam());
   if (c().head_dim % 32 != 0) GTEST_SKIP() << "no whole blocks a head";
   if (device().info().type == VK_PHYSICAL_DEVICE_TYPE_CPU && c().head_dim > 80) {
@@ -184,6 +184,8 @@ TEST_P(TiledTest, QuantisesItsResultInBlocksOf32) {
   const auto exact = Attend(step, rows, bucket, q, k, v, ActivationFormat::kF32);
   const auto blocks = Attend(step, rows, bucket, q, k, v, ActivationFormat::kInt8);
   CheckQuantised(exact, blocks, rows, width);
+  CheckFragments(exact, Attend(step, rows, bucket, q, k, v, ActivationFormat::kFragments), rows,
+                 width);
 }
 
 constexpr TiledTuning kPlain = {.enabled = true, .cooperative = false, .quads = 0};

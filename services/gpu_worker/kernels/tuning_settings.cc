@@ -146,12 +146,13 @@ std::vector<TuningSetting> TuningSettings(const vulkan::DeviceInfo& info, const 
              Rows({2, 4, 8, 16}));
     AddTiles(tuning, list);
   }
-  if (matvec && tuning.matrix.int8_sums) {
-    list.Add("bytes_min_rows", &Tuning::matrix, &MatrixTuning::bytes_min_rows, {2, 3, 5, 9},
+  if (matvec && tuning.matrix.narrow) {
+    list.Add("narrow_min_rows", &Tuning::matrix, &MatrixTuning::narrow_min_rows, {2, 3, 5, 9},
              Rows({2, 4, 8}));
-    list.Add("bytes_max_rows", &Tuning::matrix, &MatrixTuning::bytes_max_rows, {8, 16}, Rows({16}));
-    list.Add("bytes_max_rows_small", &Tuning::matrix, &MatrixTuning::bytes_max_rows_small, {8, 16},
-             Rows({16}));
+    list.Add("narrow_max_rows", &Tuning::matrix, &MatrixTuning::narrow_max_rows, {8, 16, 32, 64},
+             Rows({16, 32, 64}));
+    list.Add("narrow_groups", &Tuning::matrix, &MatrixTuning::narrow_groups,
+             {66, 132, 264, 528, 1056}, Rows({8, 32}));
   }
   // The plain kernel: where there is no other, or for float32 weights alone.
   if (!matvec || !matrix_units) {

@@ -70,7 +70,7 @@ class GpuWorkerTest : public ::testing::Test {
 // One kernel for any number of rows, as on a software device: between kernels bits differ.
 inline void UsePlainKernels(Tuning& tuning) {
   tuning.matrix.fragments = {};
-  tuning.matrix.int8_sums = false;
+  tuning.matrix.narrow = false;
   tuning.matvec_max_rows = 0;
   tuning.norm_inputs = 0;
   tuning.decode = {};

@@ -35,9 +35,9 @@ struct LayerFusion {
   Matmul down;
 };
 
-// By layer.  `hidden_dim`: elements of the residual.  `int8_attention`: Attend can write int8.
+// By layer.  `hidden_dim`: elements of the residual.  `own_format`: Attend can write the format that Out reads best.
 // `rows`: of the row bucket.
 std::vector<LayerFusion> ChooseFusions(const Tuning& tuning, std::span<const LayerWeights> layers,
-                                       uint32_t hidden_dim, bool int8_attention, uint32_t rows);
+                                       uint32_t hidden_dim, bool own_format, uint32_t rows);
 
 }  // namespace tandem::gpu

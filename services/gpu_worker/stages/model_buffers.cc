@@ -22,8 +22,8 @@ constexpr uint64_t kMaxPartialBytes = uint64_t{128} << 20;
 
 // Float32 rows; few rows may come as partial sums of split-K.
 uint64_t SplitKBytes(const Tuning& tuning, uint64_t rows, uint64_t cols) {
-  const uint32_t most = std::max(tuning.matvec_max_rows,
-                                 tuning.matrix.int8_sums ? tuning.matrix.bytes_max_rows_small : 0);
+  const uint32_t most =
+      std::max(tuning.matvec_max_rows, tuning.matrix.narrow ? tuning.matrix.narrow_max_rows : 0);
   const uint64_t few = std::min<uint64_t>(std::bit_ceil(rows), most);
   return std::max(rows, few * kMaxSplitK) * cols * 4;
 }
@@ -44,9 +44,9 @@ absl::Status MakeLane(const vulkan::Device& device, const Tuning& tuning, const 
     make.Make(lane.residual, hidden_bytes, MemoryKind::kDevice, "residual");
     make.Make(lane.updated, uint64_t{config.hidden_dim} * 4, MemoryKind::kDevice, "residual");
   }
-  const uint64_t hidden_row_bytes = LargestActivationRowBytes(config.hidden_dim);
   if (any({kQkv, kFfn, kHead})) {
-    make.Make(lane.normed, rows * hidden_row_bytes, MemoryKind::kDevice, "normed");
+    make.Make(lane.normed, LargestActivationBytes(rows, config.hidden_dim), MemoryKind::kDevice,
+              "normed");
   }
   if (any({kQkv})) {
     make.Make(lane.qkv, rows * config.qkv_dim() * 4, MemoryKind::kDevice, "qkv");
@@ -57,7 +57,7 @@ absl::Status MakeLane(const vulkan::Device& device, const Tuning& tuning, const 
     make.Make(lane.v, rows * config.kv_dim() * 2, MemoryKind::kDevice, "v");
   }
   if (any({kAttend, kOut})) {
-    make.Make(lane.attention, rows * LargestActivationRowBytes(config.q_dim()), MemoryKind::kDevice,
+    make.Make(lane.attention, LargestActivationBytes(rows, config.q_dim()), MemoryKind::kDevice,
               "attention");
   }
   if (any({kOut, kFfn})) {
@@ -65,11 +65,12 @@ absl::Status MakeLane(const vulkan::Device& device, const Tuning& tuning, const 
               "projection");
   }
   if (any({kFfn})) {
-    make.Make(lane.activated, rows * LargestActivationRowBytes(config.ffn_dim), MemoryKind::kDevice,
+    make.Make(lane.activated, LargestActivationBytes(rows, config.ffn_dim), MemoryKind::kDevice,
               "activated");
   }
   if (any({kHead})) {
-    make.Make(lane.head_normed, head_tile * hidden_row_bytes, MemoryKind::kDevice, "head input");
+    make.Make(lane.head_normed, LargestActivationBytes(head_tile, config.hidden_dim),
+              MemoryKind::kDevice, "head input");
     make.Make(lane.logits, uint64_t{head_tile} * LogitStride(config.vocab_size) * 4,
               MemoryKind::kDevice, "logits");
     make.Make(lane.head_slices,

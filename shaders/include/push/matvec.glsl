@@ -15,5 +15,6 @@ PUSH_BLOCK(MatvecPush)
   uint64_t residual;             // float32 [k_dim]
   uint64_t updated;              // float32 [k_dim], or 0: not written
   float epsilon;
+  float x_scale;  // coop_matvec.comp: of the input
   PUSH_PHASE
 PUSH_END
