@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <functional>
 
 #include "absl/strings/str_format.h"
 
@@ -130,26 +131,26 @@ OutputResult ToyHead(std::span<const float> logits, uint32_t num_candidates, uin
                      std::span<const uint32_t> mask) {
   OutputResult result;
   double sum = 0.0;
-  std::vector<uint32_t> order;
+  std::vector<uint64_t> order;  // a higher logit first, of equal ones the lower token
   order.reserve(logits.size());
   for (uint32_t token = 0; token < logits.size(); ++token) {
     if (!std::isfinite(logits[token])) ++result.num_nonfinite;
     if (!mask.empty() && (mask[token / 32] >> (token % 32) & 1) == 0) continue;
     sum += std::exp(double{logits[token]});
-    order.push_back(token);
+    const auto bits = std::bit_cast<uint32_t>(logits[token] + 0.0f);
+    const uint32_t rank = bits >> 31 != 0 ? ~bits : bits | 1u << 31;
+    order.push_back(uint64_t{rank} << 32 | ~token);
   }
   result.log_sum_exp = static_cast<float>(std::log(sum));
   if (target != kNoToken) result.target_logit = logits[target];
   if (result.num_nonfinite > 0) return result;
   result.num_candidates = std::min<uint32_t>(num_candidates, static_cast<uint32_t>(order.size()));
-  const auto is_before = [&](uint32_t a, uint32_t b) {
-    return logits[a] != logits[b] ? logits[a] > logits[b] : a < b;
-  };
   const auto end = order.begin() + result.num_candidates;
-  std::nth_element(order.begin(), end, order.end(), is_before);
-  std::sort(order.begin(), end, is_before);
+  std::nth_element(order.begin(), end, order.end(), std::greater<>());
+  std::sort(order.begin(), end, std::greater<>());
   for (uint32_t i = 0; i < result.num_candidates; ++i) {
-    result.candidates[i] = {order[i], logits[order[i]]};
+    const uint32_t token = ~static_cast<uint32_t>(order[i]);
+    result.candidates[i] = {token, logits[token]};
   }
   return result;
 }
