@@ -10,7 +10,7 @@
 //   NPU_EMU_LOST_INTERRUPT=n    the n-th command is executed, and its end is not reported
 //   NPU_EMU_FIRMWARE_TIMEOUT=n  the firmware leaves the driver's n-th message unanswered
 //   NPU_EMU_OTHER_CONTEXTS=n    another process holds n hardware contexts of the whole array
-//   NPU_EMU_GONE_AFTER=n        the device is gone after n commands
+//   NPU_EMU_GONE_AFTER=n        the device is gone after n commands, when the next is submitted
 //   NPU_EMU_WRONG_AFTER=n       an array's answers are wrong after n commands of its context
 //   NPU_EMU_REFUSE_SUBMIT=n     the driver refuses the n-th submission
 //   NPU_EMU_ERROR_AFTER=n       the command behind the first n ends with an error

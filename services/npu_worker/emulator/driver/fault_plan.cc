@@ -19,8 +19,9 @@ bool FaultPlan::RefusesNextSubmission() { return ++num_submissions_ == faults_.r
 
 bool FaultPlan::LosesNextMessage() { return ++num_messages_ == faults_.firmware_timeout; }
 
-bool FaultPlan::IsGone() const {
-  return faults_.gone_after > 0 && num_commands_ >= faults_.gone_after;
+bool FaultPlan::IsGone(bool submits) {
+  if (submits && faults_.gone_after > 0 && num_commands_ >= faults_.gone_after) is_gone_ = true;
+  return is_gone_;
 }
 
 }  // namespace tandem::npu::emulator

@@ -24,8 +24,9 @@ class FaultPlan {
   bool RefusesNextSubmission();
   // Whether the firmware leaves the next message of the driver unanswered.
   bool LosesNextMessage();
-  // Whether the device has left the bus.
-  bool IsGone() const;
+  // Whether the device has left the bus, with a submission: who waits for a command still hears of
+  // its end.  `submits`: this is one.
+  bool IsGone(bool submits);
 
   const Faults& faults() const { return faults_; }
 
@@ -34,6 +35,7 @@ class FaultPlan {
   std::atomic<int64_t> num_commands_ = 0;
   std::atomic<int64_t> num_messages_ = 0;
   std::atomic<int64_t> num_submissions_ = 0;
+  std::atomic<bool> is_gone_ = false;
 };
 
 }  // namespace tandem::npu::emulator

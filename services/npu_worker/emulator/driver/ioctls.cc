@@ -135,7 +135,8 @@ Errno ImportBuffer(DriverClient& client, drm_prime_handle* request) {
 }  // namespace
 
 Errno Ioctl(DriverClient& client, unsigned long request, void* argument) {
-  if (client.device().faults().IsGone()) return ENODEV;
+  const bool submits = _IOC_NR(request) == _IOC_NR(DRM_IOCTL_AMDXDNA_EXEC_CMD);
+  if (client.device().faults().IsGone(submits)) return ENODEV;
   if (argument == nullptr) return EFAULT;
   // DRM finds a request by its number alone.
   switch (_IOC_NR(request)) {
