@@ -23,8 +23,8 @@ struct MatrixTile {
 
 struct MatrixTuning {
   FragmentLayout fragments;  // from the device's probe
-  bool narrow = false;       // from its probe: whether coop_matvec.comp can be used, beside kQuads
-  uint32_t min_rows = 5;     // of a matmul on matrix units
+  bool narrow = false;    // from its probe: has the matrices of eight columns of coop_matvec.comp
+  uint32_t min_rows = 5;  // of a matmul on matrix units
   // Rows of a matmul on matrices of eight columns, coop_matvec.comp.
   uint32_t narrow_min_rows = 5;
   uint32_t narrow_max_rows = 32;

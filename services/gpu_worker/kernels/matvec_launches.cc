@@ -53,8 +53,7 @@ uint32_t SharedBytes(uint32_t teams, uint32_t rows, uint32_t tiles) {
 }
 
 // Teams of at most `most` for `share` units of k: the number that leaves the fewest idle in the
-// last round, of those the highest.
-// `idle_weight`: of an idle team, against a round.
+// last round, of those the highest.  `idle_weight`: how many rounds a team that idles once is worth.
 uint32_t ChooseTeams(uint32_t share, uint32_t most, uint32_t idle_weight = 1) {
   uint32_t least = ~0u, best = 1;
   for (uint32_t teams = 1; teams <= std::min(share, most); ++teams) {

@@ -26,8 +26,8 @@ class LayerFusionTest : public ::testing::Test {
         {.qkv = {&qkv_, 1}, .attends = true, .out = &out_, .gate_up = &gate_up_, .down = &down_});
   }
   std::vector<LayerFusion> Choose(const std::vector<LayerWeights>& layers, uint32_t rows = 1,
-                                  bool int8_attention = true) const {
-    return ChooseFusions(tuning_, layers, kHidden, int8_attention, rows);
+                                  bool own_format = true) const {
+    return ChooseFusions(tuning_, layers, kHidden, own_format, rows);
   }
 
   Tuning tuning_;

@@ -24,8 +24,8 @@ class FaultPlan {
   bool RefusesNextSubmission();
   // Whether the firmware leaves the next message of the driver unanswered.
   bool LosesNextMessage();
-  // Whether the device has left the bus, with a submission: who waits for a command still hears of
-  // its end.  `submits`: this is one.
+  // Whether the device has left the bus.  It leaves when a command is submitted, so that waits for
+  // earlier commands still end.  `submits`: the caller submits one.
   bool IsGone(bool submits);
 
   const Faults& faults() const { return faults_; }
