@@ -12,7 +12,7 @@
 //   2  lanes g and g + 16 hold row g, its columns in order.  tiled_rows.comp also needs column g of C
 //      in these lanes: its even rows in lane g, its odd rows in lane g + 16.
 // With eight columns, layout 1 alone: lane 4 g + t holds column g of B, rows 2t, 2t+1, 2t+8, 2t+9, and
-// of C columns 2t and 2t+1 of rows g and g + 8, in this order (narrow_probe.comp looks).
+// of C columns 2t and 2t+1 of rows g and g + 8, in this order (coop_probe.comp looks, with NARROW).
 #ifndef TANDEM_COOP_GLSL
 #define TANDEM_COOP_GLSL
 #extension GL_KHR_shader_subgroup_basic : require

@@ -207,7 +207,7 @@ void multiply_tiles(uint tile0, uint m0, uint rows, bool waits) {
       uint at = set * kAtOnce * 16 + thread * 4;
       v = vec4(columns[at], columns[at + 1], columns[at + 2], columns[at + 3]);
     }
-    if (OUT_FORMAT != kActivationF32 && OUT_FORMAT != kActivationInt8) v /= kGegluHalfScale;
+    if (OUT_FORMAT == kActivationF16) v /= kGegluHalfScale;
     uint64_t to_row = activation_row(destination, OUT_FORMAT, out_stride, m0 + row);
     store_activation(OUT_FORMAT, to_row, out_column + column, v, valid);
   }

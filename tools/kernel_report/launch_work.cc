@@ -105,7 +105,9 @@ class Worker {
         all, static_cast<double>(dispatch_.groups_y) * Constant("ROWS") / Constant("SPLIT_K"));
     CountMatmul(rows, Constant("ROWS"), push.k_dim, push.n_dim);
     const double split_k = Constant("SPLIT_K");
-    work_.activation_bytes = rows * (push.k_dim * 1.125 + push.n_dim * 4.0 * split_k);
+    // Blocks of int8 with a scale each, or float16.
+    const double input_bytes = facts_.kernel == KernelId::kMatvec ? 1.125 : 2.0;
+    work_.activation_bytes = rows * (push.k_dim * input_bytes + push.n_dim * 4.0 * split_k);
     // Passes over rows that are not there end at once.
     work_.subgroups *= std::ceil(rows / Constant("ROWS")) * split_k / dispatch_.groups_y;
   }

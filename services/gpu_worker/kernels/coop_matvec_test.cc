@@ -138,6 +138,17 @@ TEST_F(CoopMatvecChoiceTest, NumberOfRowsDecides) {
     EXPECT_EQ(kind(dtype, 64), std::pair(MatmulKernel::kMatrix, false));
   }
   EXPECT_EQ(kind(DType::kF32, 8), std::pair(MatmulKernel::kPlain, false));
+  // Between GeGLU and down: fragments, or float32 if gate and up cannot write them.
+  const auto between = [this](DType gate_up, DType down) {
+    const DeviceTensor weights = {gate_up, 8192, 4096, {}};
+    gpu::Matmul reader = ChooseMatmul(tuning_, {down, 4096, 4096, {}}, false, true, 8);
+    MatchGeglu(ChooseMatmul(tuning_, weights, true, false, 8), weights, reader);
+    return std::tuple(reader.kernel, reader.input, reader.input_scale);
+  };
+  EXPECT_EQ(between(DType::kQ4_0, DType::kQ6_K),
+            std::tuple(MatmulKernel::kMatvec, kFragments, kGegluHalfScale));
+  EXPECT_EQ(between(DType::kF32, DType::kQ4_0),
+            std::tuple(MatmulKernel::kPlain, ActivationFormat::kF32, 1.0f));
   tuning_.matrix.narrow = false;
   EXPECT_EQ(kind(DType::kQ4_0, 8), std::pair(MatmulKernel::kMatrix, false));
   EXPECT_EQ(kind(DType::kQ4_0, 4), std::pair(MatmulKernel::kMatvec, false));

@@ -43,6 +43,7 @@ void MatchGeglu(const Matmul& geglu, const DeviceTensor& weights, Matmul& reader
   const bool whole_blocks =
       std::all_of(weights.shards.begin(), weights.shards.end(),
                   [](const DeviceShard& shard) { return shard.first_row % 64 == 0; });
+  const bool is_matvec = geglu.kernel == MatmulKernel::kMatvec;
   const auto can_write = [&] {
     switch (reader.input) {
       case ActivationFormat::kF32:
@@ -50,9 +51,9 @@ void MatchGeglu(const Matmul& geglu, const DeviceTensor& weights, Matmul& reader
       case ActivationFormat::kF16:
         return geglu.kernel != MatmulKernel::kPlain;
       case ActivationFormat::kInt8:
-        return geglu.kernel == MatmulKernel::kMatvec && !geglu.shape.narrow && whole_blocks;
+        return is_matvec && !geglu.shape.narrow && whole_blocks;
       case ActivationFormat::kFragments:
-        return geglu.kernel == MatmulKernel::kMatvec;
+        return is_matvec && geglu.shape.narrow;
     }
     return false;
   };
