@@ -28,8 +28,18 @@ const uint ROW_WORDS = ELEMENT_WORDS + HIGH_WORDS + SCALE_WORDS;
 uint lane_block(uint t) { return CHUNK == 128 ? t : t / 2; }
 uint lane_part(uint t) { return CHUNK == 128 ? 0 : t % 2; }
 
+// Masks of nibbles whose value is kept from the compiler: NVIDIA's makes one instruction of (bits & mask) ^ number
+// where one of the two is in a register, and two where it knows both.  For formats that gain by it, on an H200.
+const bool HIDES_MASKS = FRAGMENT_LAYOUT == 1 && (WEIGHT_DTYPE == kQ4_0 || WEIGHT_DTYPE == kQ4_K);
+uint low_nibbles = 0x000F000Fu, high_nibbles = 0x00F000F0u;
+
 shared float16_t nonlinear[16];  // iq4_nl's numbers
 void prepare_weights() {
+  if (HIDES_MASKS) {
+    uint zero = lane_id() & k_dim & 31;  // columns come in blocks of 32
+    low_nibbles += zero;
+    high_nibbles += zero;
+  }
   if (WEIGHT_DTYPE != kIq4Nl) return;
   if (gl_LocalInvocationIndex < 16) {
     nonlinear[gl_LocalInvocationIndex] = float16_t(kIq4NlValues[gl_LocalInvocationIndex]);
@@ -161,19 +171,18 @@ f16vec2 halves(uint bits) { return unpackFloat2x16(bits); }
 // Numbers 16 h + 4 q + {0, 2} (pair 0) or {1, 3} (pair 1) of a row's block, before the scale: in
 // bytes 0 and 2 of `nibbles` (half h of each byte) and of `high`, shifted down for pair 1.
 f16vec2 nibble_pair(uint nibbles, uint high, uint h) {
-  const uint mask = 0x000F000Fu;
   uint low = h == 0 ? nibbles : nibbles >> 4;
   if (WEIGHT_DTYPE == kIq4Nl) {
     return f16vec2(nonlinear[low & 15], nonlinear[(low >> 16) & 15]);
   }
   if (WEIGHT_DTYPE == kQ4_0) {  // signed numbers: flipping bit 3 adds 8
-    if (h == 0) return halves((nibbles & mask) ^ 0x64086408u) - f16vec2(1032.0hf);
-    return halves((nibbles & 0x00F000F0u) ^ 0x64806480u) * f16vec2(0.0625hf) - f16vec2(72.0hf);
+    if (h == 0) return halves((nibbles & low_nibbles) ^ 0x64086408u) - f16vec2(1032.0hf);
+    return halves((nibbles & high_nibbles) ^ 0x64806480u) * f16vec2(0.0625hf) - f16vec2(72.0hf);
   }
   if (WEIGHT_DTYPE == kQ4_K && h == 1) {
-    return halves((nibbles & 0x00F000F0u) | 0x64006400u) * f16vec2(0.0625hf) - f16vec2(64.0hf);
+    return halves((nibbles & high_nibbles) | 0x64006400u) * f16vec2(0.0625hf) - f16vec2(64.0hf);
   }
-  uint bits = (low & mask) | 0x64006400u;
+  uint bits = (low & low_nibbles) | 0x64006400u;
   if (WEIGHT_DTYPE == kQ6_K) return halves(bits | ((high & 0x00030003u) << 4)) - f16vec2(1056.0hf);
   if (HIGH_BITS) bits |= (high & 0x00010001u) << 4;
   return halves(bits) - f16vec2(WEIGHT_DTYPE == kQ5_0 ? 1040.0hf : 1024.0hf);
