@@ -164,8 +164,15 @@ DecodeShape MakeDecodeShape(const Tuning& tuning, uint32_t num_heads, uint32_t n
   shape.parts = num_heads / shape.queries;
   const uint32_t chunks = head_dim / 8;
   const uint32_t mine = std::max(1u, decode.lane_values / (8 * shape.queries));
-  shape.group = std::min(std::bit_ceil(DivideUp(chunks, mine)), tuning.subgroup_size);
-  const uint32_t tile = decode.threads / shape.group * decode.at_once;
+  const uint32_t least = std::min(decode.min_group, std::bit_ceil(chunks));
+  shape.group =
+      std::min(std::max(std::bit_ceil(DivideUp(chunks, mine)), least), tuning.subgroup_size);
+  shape.at_once = decode.at_once;
+  if (decode.chunks_ahead > 0) {
+    shape.at_once =
+        std::max(1u, std::bit_floor(decode.chunks_ahead / DivideUp(chunks, shape.group)));
+  }
+  const uint32_t tile = decode.threads / shape.group * shape.at_once;
   shape.piece = std::max(tile, std::bit_ceil(decode.piece_bytes / (head_dim * 4)));
   shape.max_pieces = std::clamp(std::bit_floor(decode.num_groups / shape.parts), 16u, 128u);
   shape.num_groups = decode.num_groups;
@@ -191,7 +198,7 @@ Launch DecodeLaunch(const Tuning& tuning, const DecodeArgs& args) {
   launch.constants[kQueries] = shape.queries;
   launch.constants[kDecodeLanes] = tuning.subgroup_size;
   launch.constants[kDecodeGroup] = shape.group;
-  launch.constants[kDecodeAtOnce] = decode.at_once;
+  launch.constants[kDecodeAtOnce] = shape.at_once;
   launch.constants[kBlockTokens] = args.block_tokens;
   launch.constants[kDecodePiece] = shape.piece;
   launch.constants[kDecodeMaxPieces] = shape.max_pieces;

@@ -35,6 +35,7 @@ struct DecodeShape {
   uint32_t queries = 1;     // query heads of a workgroup, of one KV head
   uint32_t parts = 1;       // workgroups that a row's heads take
   uint32_t group = 1;       // lanes that share a position
+  uint32_t at_once = 1;     // positions that a lane loads ahead
   uint32_t piece = 1;       // shortest piece, positions
   uint32_t max_pieces = 1;  // of a row, and one more where the first is partial
   uint32_t num_groups = 1;  // workgroups that fill the device
@@ -54,7 +55,7 @@ struct DecodeArgs {
   uint32_t head_dim = 0;
   uint32_t block_tokens = 0;
   DType kv_dtype = DType::kF16;
-  bool fused = false;  // q is the fused projection; no sequence has kLongRows rows
+  bool fused = false;  // q is the fused projection; no sequence is long (attention_step.h)
   ActivationFormat format = ActivationFormat::kF16;  // int8: whole blocks a workgroup
   uint32_t max_rows = 0;                             // from push.first_row on
 };

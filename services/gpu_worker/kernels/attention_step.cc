@@ -16,9 +16,10 @@ AttentionStepLayout::AttentionStepLayout(const StepLimits& limits, uint32_t rows
 }
 
 bool HasLongSequence(const StepBatch& batch) {
+  const uint32_t long_rows = LongRows(batch.header.num_rows);
   return !batch.pictures.empty() ||
          std::any_of(batch.sequences.begin(), batch.sequences.end(),
-                     [](const SequenceEntry& s) { return s.num_rows >= kLongRows; });
+                     [&](const SequenceEntry& s) { return s.num_rows >= long_rows; });
 }
 
 namespace {
@@ -39,6 +40,7 @@ void WriteAttentionStep(const StepBatch& batch, const AttentionStepLayout& layou
                         std::span<std::byte> area) {
   TANDEM_CHECK(area.size() == layout.bytes);
   const auto tables = static_cast<uint32_t>(BlockTableOffset(batch.header));
+  const uint32_t long_rows = LongRows(batch.header.num_rows);
   std::byte* to_row = area.data();
   std::byte* to_tile = area.data() + layout.tiles;
   const auto put = [](std::byte*& to, const auto& entry) {
@@ -51,7 +53,7 @@ void WriteAttentionStep(const StepBatch& batch, const AttentionStepLayout& layou
     const auto first_picture = picture;
     while (picture != batch.pictures.end() && picture->first_row < sequence_end) ++picture;
     const bool tiled =
-        layout.tile_rows > 0 && (sequence.num_rows >= kLongRows || picture != first_picture);
+        layout.tile_rows > 0 && (sequence.num_rows >= long_rows || picture != first_picture);
     for (uint32_t i = 0; i < sequence.num_rows; ++i) {
       AttentionRow row{.position = batch.rows[sequence.first_row + i].position,
                        .fresh = tiled ? 0 : i + 1};

@@ -3,7 +3,7 @@
 //
 //   AttentionRow[bit_ceil(max_rows)] | AttentionTile[MaxTiles(bit_ceil(max_rows), ...)]
 //
-// A sequence with kLongRows rows or more in the step, or with a picture, is long: the rows of a tile
+// A sequence with LongRows rows or more in the step, or with a picture, is long: the rows of a tile
 // read the cache together.  A tile's rows are all of one picture, or of none.
 #pragma once
 
@@ -17,6 +17,13 @@
 namespace tandem::gpu {
 
 inline constexpr uint32_t kLongRows = 9;
+
+// Rows that make a sequence of a step of `num_rows` rows long.  A tile costs a launch before it that projects keys and
+// values into the cache; from 17 rows on, a few chains of guesses pay for that (on an H200).  Larger steps
+// are prompts', where most tiles of short sequences would be empty.
+constexpr uint32_t LongRows(uint32_t num_rows) {
+  return num_rows > 16 && num_rows <= 64 ? 4 : kLongRows;
+}
 
 struct AttentionRow {
   uint32_t position = 0;
@@ -41,7 +48,8 @@ static_assert(sizeof(AttentionTile) == 16);
 // there is of its sequence.
 constexpr uint32_t MaxTiles(uint32_t num_rows, uint32_t tile_rows, uint32_t max_pictures = 0) {
   if (tile_rows == 0) return 0;
-  return num_rows / kLongRows + num_rows / tile_rows + 3 * std::min(max_pictures, num_rows);
+  return num_rows / LongRows(num_rows) + num_rows / tile_rows +
+         3 * std::min(max_pictures, num_rows);
 }
 
 struct AttentionStepLayout {

@@ -33,5 +33,21 @@ TEST(DecodeShapeTest, SlotsAreAsManyAsSomeRowHasPieces) {
   }
 }
 
+TEST(DecodeShapeTest, LanesLoadAsManyChunksAheadWhateverTheHead) {
+  Tuning tuning{.subgroup_size = 32};
+  tuning.decode.min_group = 16;
+  tuning.decode.chunks_ahead = 4;
+  struct Case {
+    uint32_t heads, kv_heads, head_dim, group, at_once;
+  };
+  for (const Case& c : {Case{32, 16, 128, 16, 4}, Case{16, 8, 256, 16, 2}, Case{4, 1, 256, 32, 4},
+                        Case{8, 8, 64, 8, 4}}) {
+    const DecodeShape shape = MakeDecodeShape(tuning, c.heads, c.kv_heads, c.head_dim);
+    EXPECT_EQ(shape.group, c.group) << c.head_dim;
+    EXPECT_EQ(shape.at_once, c.at_once) << c.head_dim;
+    EXPECT_EQ(shape.piece % (tuning.decode.threads / shape.group * shape.at_once), 0u);
+  }
+}
+
 }  // namespace
 }  // namespace tandem::gpu

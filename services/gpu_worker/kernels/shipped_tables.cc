@@ -24,7 +24,10 @@ void Hopper(Tuning& tuning) {
   tuning.norm_inputs = 1;
   tuning.norm_groups = 132;  // one for each processor
   tuning.matvec_rounds_few = 6;
-  tuning.matvec_groups = 264;      // two for each of 132 processors: no more have their registers
+  tuning.matvec_groups = 264;  // two for each of 132 processors: no more have their registers
+  // 122 registers for heads of 128: a processor holds four workgroups, not three.
+  tuning.decode.min_group = 16;
+  tuning.decode.chunks_ahead = 4;
   tuning.decode.num_groups = 264;  // the fastest of six numbers
 }
 

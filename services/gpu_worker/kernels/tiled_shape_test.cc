@@ -1,7 +1,10 @@
 // Which kernel attention of long sequences takes, and how many positions at once.
 #include <gtest/gtest.h>
 
+#include <vector>
+
 #include "services/gpu_worker/kernels/attention_launches.h"
+#include "services/gpu_worker/kernels/attention_step.h"
 
 namespace tandem::gpu {
 namespace {
@@ -74,6 +77,28 @@ TEST(TiledShapeTest, LittleSharedMemoryLeavesFewerPositionsThenThePlainKernel) {
   EXPECT_EQ(MakeTiledShape(small, 4, 2, 128).kernel, KernelId::kTiledQuads);
   EXPECT_EQ(MakeTiledShape(small, 4, 2, 256).kernel, KernelId::kTiled);
   EXPECT_EQ(MakeTiledShape(small, 4, 2, 256).positions, 16u) << "of K and V once";
+}
+
+// Whether a step with sequences of so many rows has a long one.
+bool IsLong(const std::vector<uint32_t>& rows) {
+  StepBatch batch;
+  std::vector<SequenceEntry> sequences;
+  for (const uint32_t n : rows) {
+    sequences.push_back({.first_row = batch.header.num_rows, .num_rows = n});
+    batch.header.num_rows += n;
+  }
+  batch.sequences = sequences;
+  return HasLongSequence(batch);
+}
+
+TEST(TiledShapeTest, ChainsOfGuessesAreLongInStepsOf17To64Rows) {
+  EXPECT_TRUE(IsLong({9}));
+  EXPECT_FALSE(IsLong({8, 8}));
+  EXPECT_TRUE(IsLong({1, 8, 8}));
+  EXPECT_TRUE(IsLong({4, 4, 4, 4, 4}));
+  EXPECT_FALSE(IsLong({3, 3, 3, 3, 3, 3}));
+  EXPECT_FALSE(IsLong(std::vector<uint32_t>(9, 8))) << "72 rows";
+  EXPECT_TRUE(IsLong({8, 8, 1, 80}));
 }
 
 }  // namespace

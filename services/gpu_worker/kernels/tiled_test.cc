@@ -211,6 +211,7 @@ std::vector<TiledCase> Cases() {
       {1, 1, 80, 5, 9, {{1, 31}, {0, 32}}},
       {2, 2, 24, 1, 1, {{6, 9}}},
       {2, 1, 64, 16, 1024, {{3000, 64}}},
+      {4, 2, 64, 16, 24, {{40, 4}, {7, 5}, {2, 3}, {90, 8}}},  // chains of guesses
       {4, 2, 64, 16, 24, {{0, 70}, {5, 1}, {37, 9}}, DType::kQ8_0},
       {4, 2, 128, 7, 0, {{100, 33}, {3, 12}}, DType::kQ8_0},
       // Pictures: two of a sequence, one whose first rows came before, one of a short sequence,

@@ -13,7 +13,10 @@ struct DecodeTuning {
   bool enabled = false;       // false: attention.comp computes all rows
   uint32_t threads = 128;     // a workgroup
   uint32_t lane_values = 32;  // accumulators of a lane, about
+  uint32_t min_group = 1;     // least lanes that share a position
   uint32_t at_once = 2;       // positions that a lane loads ahead
+  // Chunks of 8 dimensions of K that a lane loads ahead, in place of at_once; 0: at_once holds.
+  uint32_t chunks_ahead = 0;
   uint32_t min_parts = 1;  // least parts of a row; with fewer, a workgroup takes fewer query heads
   uint32_t piece_bytes = 64 << 10;  // least K and V of a KV head that a workgroup reads
   uint32_t num_groups = 512;        // workgroups that fill the device

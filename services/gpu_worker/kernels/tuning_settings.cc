@@ -100,7 +100,12 @@ void AddAttention(const vulkan::DeviceInfo& info, const Tuning& tuning, SettingL
   list.Add("decode_threads", &Tuning::decode, &DecodeTuning::threads,
            UpTo(std::min(most_threads, info.max_workgroup_invocations), {64, 128, 256}), decode);
   list.Add("decode_lane_values", &Tuning::decode, &DecodeTuning::lane_values, {16, 32, 64}, decode);
-  list.Add("decode_at_once", &Tuning::decode, &DecodeTuning::at_once, {1, 2, 4}, decode);
+  if (tuning.decode.chunks_ahead > 0) {
+    list.Add("decode_chunks_ahead", &Tuning::decode, &DecodeTuning::chunks_ahead, {2, 4, 8},
+             decode);
+  } else {
+    list.Add("decode_at_once", &Tuning::decode, &DecodeTuning::at_once, {1, 2, 4}, decode);
+  }
   if (tuning.matrix.fragments.sums_in_quads) {
     list.Add("tiled_quads", &Tuning::tiled, &TiledTuning::quads, {0, 1}, prompt);
     return;
