@@ -8,7 +8,8 @@
 #   in_containers.sh           all
 #
 # The build on the bare Debian 13 is a stage of the images, so that it compiles once.  Layers of earlier runs are used
-# again; with CI=true `packages` uses none, `build` those of `packages`, and the others those of `build`.  Needs root.
+# again; with CI=true `packages` uses none, `build` those of `packages`, and the others those of `build`.  CPU_SHARES=2:
+# compiles while nothing else wants the processors (of 1024 shares that others have).  Needs root.
 # Where it cannot run it says why and exits with 77; with CI=true that is a failure.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -54,7 +55,7 @@ fi
 build_stage() {
   SECONDS=0
   podman build --format docker --layers --target "$1" -f "$clone/deploy/docker/Dockerfile" -t "tandem-$1:test" \
-    --build-arg "TANDEM_COMMIT=$commit" "$clone" >"$work/log" 2>&1 || { tail -n 40 "$work/log"; die "no $1 on a bare Debian 13"; }
+    --build-arg "TANDEM_COMMIT=$commit" ${CPU_SHARES:+--cpu-shares "$CPU_SHARES"} "$clone" >"$work/log" 2>&1 || { tail -n 40 "$work/log"; die "no $1 on a bare Debian 13"; }
   say "made tandem-$1 in $SECONDS s"
 }
 say "installing what building needs on a bare Debian 13"
