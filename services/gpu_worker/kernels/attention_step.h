@@ -18,9 +18,9 @@ namespace tandem::gpu {
 
 inline constexpr uint32_t kLongRows = 9;
 
-// Rows that make a sequence of a step of `num_rows` rows long.  A tile costs a launch before it that projects keys and
-// values into the cache; from 17 rows on, a few chains of guesses pay for that (on an H200).  Larger steps
-// are prompts', where most tiles of short sequences would be empty.
+// Rows that make a sequence of a step of `num_rows` rows long.  A step with tiles has one launch more, which rotates and
+// writes the cache; from 17 rows on, a few chains of guesses pay for that (measured on an H200).  Larger steps have
+// prompts, and most of the tiles that short sequences could need would be empty.
 constexpr uint32_t LongRows(uint32_t num_rows) {
   return num_rows > 16 && num_rows <= 64 ? 4 : kLongRows;
 }
