@@ -17,12 +17,13 @@
 namespace tandem::gpu {
 
 inline constexpr uint32_t kLongRows = 9;
+inline constexpr uint32_t kLongChain = 4, kMostChainRows = 64;
 
 // Rows that make a sequence of a step of `num_rows` rows long.  A step with tiles has one launch more, which rotates and
 // writes the cache; from 17 rows on, a few chains of guesses pay for that (measured on an H200).  Larger steps have
 // prompts, and most of the tiles that short sequences could need would be empty.
 constexpr uint32_t LongRows(uint32_t num_rows) {
-  return num_rows > 16 && num_rows <= 64 ? 4 : kLongRows;
+  return num_rows > 16 && num_rows <= kMostChainRows ? kLongChain : kLongRows;
 }
 
 struct AttentionRow {
@@ -44,12 +45,13 @@ struct AttentionTile {
 };
 static_assert(sizeof(AttentionTile) == 16);
 
-// Most tiles that a step of `num_rows` rows makes: a picture begins one, ends one, and may be all
+// Most tiles that a step of up to `num_rows` rows makes, a power of two: a picture begins one, ends one, and may be all
 // there is of its sequence.
 constexpr uint32_t MaxTiles(uint32_t num_rows, uint32_t tile_rows, uint32_t max_pictures = 0) {
   if (tile_rows == 0) return 0;
-  return num_rows / LongRows(num_rows) + num_rows / tile_rows +
-         3 * std::min(max_pictures, num_rows);
+  uint32_t long_ones = num_rows / LongRows(num_rows);
+  if (num_rows > kMostChainRows) long_ones = std::max(long_ones, kMostChainRows / kLongChain);
+  return long_ones + num_rows / tile_rows + 3 * std::min(max_pictures, num_rows);
 }
 
 struct AttentionStepLayout {

@@ -101,5 +101,13 @@ TEST(TiledShapeTest, ChainsOfGuessesAreLongInStepsOf17To64Rows) {
   EXPECT_TRUE(IsLong({8, 8, 1, 80}));
 }
 
+TEST(TiledShapeTest, ALargerStepHasRoomForASmallersTiles) {
+  for (const uint32_t tile_rows : {1u, 4u, 16u, 64u, 128u}) {
+    for (uint32_t rows = 1; rows <= 4096; rows *= 2) {
+      EXPECT_LE(MaxTiles(rows, tile_rows), MaxTiles(2 * rows, tile_rows)) << rows;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tandem::gpu
