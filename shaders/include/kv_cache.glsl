@@ -74,6 +74,12 @@ uvec2 kv_pack4(uint format, vec4 x) {
   uint highest = max_of_eight(magnitude_bits(x));
   return uvec2(quantize4(x, block_inverse(highest)), pack_halves(vec2(block_scale(highest), 0.0)));
 }
+// Four float16 that kv_halves makes of what kv_pack4 made.
+uvec2 kv_halves4(uint format, uvec2 bits) {
+  if (format == kKvF16) return bits;
+  vec4 x = kv_bytes4(bits.x) * unpackHalf2x16(bits.y).x;
+  return uvec2(pack_halves(x.xy), pack_halves(x.zw));
+}
 // Stores elements [i, i + 4) of a vector, from kv_pack4.
 void store_kv4(uint format, uint64_t cache, uint vector, uint i, uvec2 bits, uint block_tokens,
                uint head_dim) {

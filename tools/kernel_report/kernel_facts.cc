@@ -56,6 +56,7 @@ WantedUnit UnitWantedBy(gpu::KernelId kernel, const vulkan::Specialization& cons
     case kTiledCooperative:
     case kTiledQuads:
     case kTiledRows:
+    case kChains:
       return WantedUnit::kMatrix;
     case kMatvec: {
       const uint32_t dtype = ConstantOf(kernel, constants, "WEIGHT_DTYPE").value_or(0);

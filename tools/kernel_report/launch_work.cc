@@ -62,6 +62,7 @@ class Worker {
       case KernelId::kTiledCooperative:
       case KernelId::kTiledQuads:
       case KernelId::kTiledRows:
+      case KernelId::kChains:
         Tiled();
         break;
       default:

@@ -2,13 +2,12 @@
 //
 // Steps that only decode are measured: each of their rows has an output.  Times differ between
 // devices, models and contexts, and not smoothly by rows: a device may compute 5 rows as 8.  So
-// the table keeps what was seen for each number of rows, follows it, and fills the gaps low enough
-// that numbers of rows which could pay are tried.
+// the table keeps what was seen for each number of rows, follows it, and halves the gaps: between
+// two numbers that were seen, one counts as cheap enough to be tried if it could pay at all.
 #pragma once
 
 #include <array>
 #include <cstdint>
-#include <limits>
 
 namespace tandem::gateway {
 
@@ -39,15 +38,18 @@ class CostTable {
   // of what fewer rows take and its share of what more rows take, for a row never costs more in a
   // larger step.  0: nothing was measured.
   double StepAtLeast(uint32_t num_rows) const;
-  // Seconds; REQUIRES known() and num_rows > 0.  Where so many rows were not seen, each row beyond
-  // the nearest number that was adds kRowShare of its time, or less if the line to the next does.
+  // Seconds; REQUIRES known() and num_rows > 0.  Where so many rows were not seen: of the numbers
+  // between those that were, the roundest (that the highest power of two divides) is the one to try.
+  // Each row beyond the number below it adds kRowShare of that one's time, or less if the line to
+  // the number above does.  Fewer rows count as that many, more as the number above.  Beyond the
+  // largest number seen, multiples of half its highest power of two are tried.
   // Never more than a larger step took: else a number of rows that was slow once would not be tried
   // again.
   double Step(uint32_t num_rows) const;
   double Gap() const { return gap_; }
 
  private:
-  // Low: 25 and 38 rows say nothing of 32, which may take what 25 do.
+  // Low: 24 and 40 rows say nothing of 32, which may take what 24 do.
   static constexpr double kRowShare = 0.01;
 
   struct Entry {
@@ -59,16 +61,15 @@ class CostTable {
     return entry.seen > 0 && entry.seen + kMaxAge >= num_steps_;
   }
 
-  // What the entries say, without what larger steps took.
-  double Estimate(uint32_t num_rows) const;
+  // Takes in a time of so many rows as the entry has.
+  void Follow(Entry& entry, double seconds);
+  // What the entries say: `below` and `above` are the numbers of rows nearest to `num_rows` that are
+  // believed, 0: there is none.
+  double Estimate(uint32_t num_rows, uint32_t below, uint32_t above) const;
 
   std::array<Entry, kMostRows + 1> entries_ = {};  // by rows
-  // By rows: the shortest time of believed entries of so many rows or more; infinite without any.
-  std::array<double, kMostRows + 1> shortest_ = [] {
-    std::array<double, kMostRows + 1> none;
-    none.fill(std::numeric_limits<double>::infinity());
-    return none;
-  }();
+  std::array<double, kMostRows + 1> steps_ = {};   // by rows: Step
+  uint32_t largest_ = 0;  // most rows of a believed entry; 0: there is none
   uint64_t num_steps_ = 0;
   double gap_ = 0.0;
   bool any_gap_ = false;

@@ -13,23 +13,36 @@ TEST(CostTableTest, KnowsNothingBeforeTheFirstStep) {
   EXPECT_DOUBLE_EQ(costs.Step(1), 0.01);
 }
 
-TEST(CostTableTest, FillsGapsBetweenWhatWasSeen) {
+TEST(CostTableTest, TriesTheRoundestNumberOfAGap) {
   CostTable costs;
   costs.StepTook(2, 0.010);
   costs.StepTook(8, 0.016);
   EXPECT_DOUBLE_EQ(costs.Step(2), 0.010);
-  EXPECT_NEAR(costs.Step(5), 0.0103, 1e-12) << "low enough to be tried";
+  EXPECT_NEAR(costs.Step(4), 0.0102, 1e-12) << "low enough to be tried";
+  EXPECT_DOUBLE_EQ(costs.Step(3), costs.Step(4)) << "no reason to try it before 4";
+  EXPECT_DOUBLE_EQ(costs.Step(5), 0.016);
   EXPECT_DOUBLE_EQ(costs.Step(8), 0.016);
   EXPECT_DOUBLE_EQ(costs.Step(1), 0.010) << "no more than a larger step";
-  EXPECT_GT(costs.Step(9), 0.016);
-  EXPECT_LT(costs.Step(9), 0.018) << "low enough to be tried";
+  costs.StepTook(4, 0.011);
+  EXPECT_NEAR(costs.Step(6), 0.01122, 1e-12);
+  EXPECT_NEAR(costs.Step(3), 0.0101, 1e-12);
+}
+
+TEST(CostTableTest, TriesMoreRowsThanWereSeenInRoundNumbers) {
+  CostTable costs;
+  costs.StepTook(8, 0.016);
+  EXPECT_NEAR(costs.Step(12), 0.016 * 1.04, 1e-12);
+  EXPECT_DOUBLE_EQ(costs.Step(9), costs.Step(12));
+  EXPECT_GT(costs.Step(13), costs.Step(12));
+  costs.StepTook(1, 0.010);
+  EXPECT_NEAR(costs.Step(12), 0.016 * 1.04, 1e-12);
 }
 
 TEST(CostTableTest, TakesTheLineBetweenNeighboursWhereItIsFlat) {
   CostTable costs;
   costs.StepTook(2, 0.010);
   costs.StepTook(8, 0.0103);
-  EXPECT_NEAR(costs.Step(5), 0.01015, 1e-12);
+  EXPECT_NEAR(costs.Step(4), 0.0101, 1e-12);
 }
 
 TEST(CostTableTest, BoundsWhatWasNotMeasuredFromBelow) {

@@ -166,7 +166,7 @@ class AttentionWorld {
   // end inside no picture.
   struct Step {
     std::vector<std::byte> step, attention;
-    bool long_sequence = false;
+    Sequences sequences = Sequences::kShort;
   };
   Step MakeStep(const std::vector<std::pair<uint32_t, uint32_t>>& chosen,
                 uint32_t tile_rows) const {
@@ -210,7 +210,7 @@ class AttentionWorld {
     const AttentionStepLayout layout(c_.limits(batch.header.num_rows), tile_rows);
     step.attention.resize(layout.bytes);
     WriteAttentionStep(batch, layout, step.attention);
-    step.long_sequence = HasLongSequence(batch);
+    step.sequences = SequencesOf(batch);
     return step;
   }
   Step WholeStep(uint32_t tile_rows) const {

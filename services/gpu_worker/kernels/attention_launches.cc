@@ -20,9 +20,10 @@ constexpr auto kRopes = {spirv::Module(shaders::kQkNormRope),
 constexpr auto kPlain = {spirv::Module(shaders::kAttention),
                          spirv::Module(shaders::kAttentionTexels)};
 constexpr auto kTiles = {spirv::Module(shaders::kTiled), spirv::Module(shaders::kTiledCooperative)};
-constexpr auto kPaged = {spirv::Module(shaders::kDecode), spirv::Module(shaders::kTiled),
-                         spirv::Module(shaders::kTiledCooperative),
-                         spirv::Module(shaders::kTiledQuads), spirv::Module(shaders::kTiledRows)};
+constexpr auto kPaged = {
+    spirv::Module(shaders::kDecode),           spirv::Module(shaders::kTiled),
+    spirv::Module(shaders::kTiledCooperative), spirv::Module(shaders::kTiledQuads),
+    spirv::Module(shaders::kTiledRows),        spirv::Module(shaders::kChains)};
 constexpr uint32_t kAppend = ConstantId("APPEND", kRopes);
 constexpr uint32_t kRopeKvFormat = ConstantId("KV_FORMAT", kRopes);
 constexpr uint32_t kAppendKvFormat = ConstantId("KV_FORMAT", {shaders::kKvAppend});
@@ -49,10 +50,14 @@ constexpr uint32_t kTiledRowsAhead = ConstantId("AHEAD", {shaders::kTiledRows});
 constexpr uint32_t kTiledParts = ConstantId("PARTS", {shaders::kTiledRows});
 constexpr uint32_t kTiledAhead = ConstantId("AHEAD", kTiles);
 constexpr uint32_t kTiledRowBlocks = ConstantId("ROW_BLOCKS", kTiles);
-constexpr uint32_t kTiledPairRows = ConstantId("PAIR_ROWS", {shaders::kTiledQuads});
-constexpr uint32_t kTiledPairHalves = ConstantId("PAIR_HALVES", {shaders::kTiledQuads});
-constexpr uint32_t kTiledSumPairRows = ConstantId("SUM_PAIR_ROWS", {shaders::kTiledQuads});
-constexpr uint32_t kTiledSumPairHalves = ConstantId("SUM_PAIR_HALVES", {shaders::kTiledQuads});
+constexpr auto kQuads = {spirv::Module(shaders::kTiledQuads), spirv::Module(shaders::kChains)};
+constexpr uint32_t kPairRows = ConstantId("PAIR_ROWS", kQuads);
+constexpr uint32_t kPairHalves = ConstantId("PAIR_HALVES", kQuads);
+constexpr uint32_t kSumPairRows = ConstantId("SUM_PAIR_ROWS", kQuads);
+constexpr uint32_t kSumPairHalves = ConstantId("SUM_PAIR_HALVES", kQuads);
+
+// Of chains.comp: four subgroups, each with 16 positions at a time.
+constexpr uint32_t kChainsThreads = 128;
 
 // Query heads of one KV head that a workgroup takes, at most `most`.
 uint32_t QueriesAtOnce(uint32_t ratio, uint32_t most) {
@@ -76,6 +81,13 @@ uint32_t QuadPositions(const Tuning& tuning, uint32_t head_dim) {
     }
   }
   return 0;
+}
+
+void SetLayout(const FragmentLayout& layout, Launch& launch) {
+  launch.constants[kPairRows] = layout.pair_rows;
+  launch.constants[kPairHalves] = layout.pair_halves;
+  launch.constants[kSumPairRows] = layout.sum_pair_rows;
+  launch.constants[kSumPairHalves] = layout.sum_pair_halves;
 }
 
 // Makes the shape tiled_rows.comp's where that serves and fits in shared memory.
@@ -253,11 +265,7 @@ Launch TiledLaunch(const Tuning& tuning, const TiledArgs& args) {
   launch.constants[kQueries] = shape.queries;
   launch.constants[kTiledPositions] = shape.positions;
   if (shape.kernel == KernelId::kTiledQuads) {
-    const FragmentLayout& layout = tuning.matrix.fragments;
-    launch.constants[kTiledPairRows] = layout.pair_rows;
-    launch.constants[kTiledPairHalves] = layout.pair_halves;
-    launch.constants[kTiledSumPairRows] = layout.sum_pair_rows;
-    launch.constants[kTiledSumPairHalves] = layout.sum_pair_halves;
+    SetLayout(tuning.matrix.fragments, launch);
   } else if (shape.kernel == KernelId::kTiledRows) {
     launch.constants[kTiledRowsAhead] = tuning.tiled.ahead;
     launch.constants[kTiledParts] = shape.parts;
@@ -265,6 +273,32 @@ Launch TiledLaunch(const Tuning& tuning, const TiledArgs& args) {
     launch.constants[kTiledAhead] = tuning.tiled.ahead;
     launch.constants[kTiledRowBlocks] = shape.row_blocks;
   }
+  launch.constants[kBlockTokens] = args.block_tokens;
+  launch.constants[kFormat] = static_cast<uint32_t>(args.format);
+  launch.constants[kKvFormat] = static_cast<uint32_t>(FormatOf(args.kv_dtype, args.head_dim));
+  return launch;
+}
+
+bool HasChainsKernel(const Tuning& tuning, uint32_t num_heads, uint32_t num_kv_heads,
+                     uint32_t head_dim) {
+  if (head_dim != 64 && head_dim != 128) return false;
+  const TiledShape tiles = MakeTiledShape(tuning, num_heads, num_kv_heads, head_dim);
+  if (tiles.kernel != KernelId::kTiledQuads || tiles.tile_rows < kLongRows - 1) return false;
+  // K and V of its positions, vectors of the rows, totals.
+  const uint32_t vectors = 2 * kChainsThreads / 2 + 4 * (kLongRows - 1);
+  return vectors * (head_dim / 8 + 1) * 16 + kChainsThreads / 2 * 8 <= tuning.max_shared_bytes;
+}
+
+Launch ChainsLaunch(const Tuning& tuning, const ChainsArgs& args) {
+  const ChainsPush& push = args.push;
+  TANDEM_CHECK(HasChainsKernel(tuning, push.num_heads, push.num_kv_heads, args.head_dim));
+  const TiledShape tiles = MakeTiledShape(tuning, push.num_heads, push.num_kv_heads, args.head_dim);
+  const uint32_t queries = std::min(2u, tiles.queries);
+  Launch launch = MakeLaunch(KernelId::kChains, kChainsThreads, push, push.num_heads / queries,
+                             MaxTiles(args.max_rows, tiles.tile_rows));
+  launch.constants[kHeadDim] = args.head_dim;
+  launch.constants[kQueries] = queries;
+  SetLayout(tuning.matrix.fragments, launch);
   launch.constants[kBlockTokens] = args.block_tokens;
   launch.constants[kFormat] = static_cast<uint32_t>(args.format);
   launch.constants[kKvFormat] = static_cast<uint32_t>(FormatOf(args.kv_dtype, args.head_dim));

@@ -86,6 +86,21 @@ struct TiledArgs {
 // REQUIRES a shape with tiles.
 Launch TiledLaunch(const Tuning& tuning, const TiledArgs& args);
 
+struct ChainsArgs {
+  ChainsPush push;
+  uint32_t head_dim = 0;
+  uint32_t block_tokens = 0;
+  DType kv_dtype = DType::kF16;
+  ActivationFormat format = ActivationFormat::kF16;
+  uint32_t max_rows = 0;
+};
+// Whether steps with chains of guesses (Sequences::kChains) have a kernel of their own for them, which
+// takes q, k and v from the fused projection.
+bool HasChainsKernel(const Tuning& tuning, uint32_t num_heads, uint32_t num_kv_heads,
+                     uint32_t head_dim);
+// REQUIRES HasChainsKernel.
+Launch ChainsLaunch(const Tuning& tuning, const ChainsArgs& args);
+
 // Bytes of an address table for rotation: see qk_norm_rope.comp.  Positions [0, context_len).
 std::vector<float> MakeRotationTable(uint32_t head_dim, uint32_t context_len, double theta,
                                      double position_scale);

@@ -15,11 +15,11 @@ AttentionStepLayout::AttentionStepLayout(const StepLimits& limits, uint32_t rows
   bytes = tiles + MaxTiles(rows, tile_rows, max_pictures) * sizeof(AttentionTile);
 }
 
-bool HasLongSequence(const StepBatch& batch) {
-  const uint32_t long_rows = LongRows(batch.header.num_rows);
-  return !batch.pictures.empty() ||
-         std::any_of(batch.sequences.begin(), batch.sequences.end(),
-                     [&](const SequenceEntry& s) { return s.num_rows >= long_rows; });
+Sequences SequencesOf(const StepBatch& batch) {
+  uint32_t most = 0;
+  for (const SequenceEntry& sequence : batch.sequences) most = std::max(most, sequence.num_rows);
+  if (!batch.pictures.empty() || most >= kLongRows) return Sequences::kLong;
+  return most >= LongRows(batch.header.num_rows) ? Sequences::kChains : Sequences::kShort;
 }
 
 namespace {

@@ -17,13 +17,13 @@
 namespace tandem::gpu {
 
 inline constexpr uint32_t kLongRows = 9;
-inline constexpr uint32_t kLongChain = 4, kMostChainRows = 64;
+inline constexpr uint32_t kLongChain = 4, kFewestChainRows = 17, kMostChainRows = 64;
 
-// Rows that make a sequence of a step of `num_rows` rows long.  A step with tiles has one launch more, which rotates and
-// writes the cache; from 17 rows on, a few chains of guesses pay for that (measured on an H200).  Larger steps have
+// Rows that make a sequence of a step of `num_rows` rows long.  A step with tiles may have a launch more, which rotates
+// and writes the cache; from 17 rows on, a few chains of guesses pay for that (measured on an H200).  Larger steps have
 // prompts, and most of the tiles that short sequences could need would be empty.
 constexpr uint32_t LongRows(uint32_t num_rows) {
-  return num_rows > 16 && num_rows <= kMostChainRows ? kLongChain : kLongRows;
+  return num_rows >= kFewestChainRows && num_rows <= kMostChainRows ? kLongChain : kLongRows;
 }
 
 struct AttentionRow {
@@ -63,8 +63,14 @@ struct AttentionStepLayout {
   size_t bytes = 0;
 };
 
-// Whether the step has a long sequence.
-bool HasLongSequence(const StepBatch& batch);
+// What a step's sequences are to attention.
+enum class Sequences : uint8_t {
+  kShort,   // none is long
+  kChains,  // some are, but all have fewer than kLongRows rows and no picture
+  kLong,
+};
+inline constexpr int kNumSequencesKinds = 3;
+Sequences SequencesOf(const StepBatch& batch);
 
 // Writes the rows and tiles of `batch`, and marks unused entries up to the row bucket (the next
 // power of two).  The longest tiles come first.  REQUIRES area.size() == layout.bytes.

@@ -116,7 +116,7 @@ TEST_P(DecodeTest, FusedTakesNewVectorsFromTheProjectionAndStoresThem) {
   SCOPED_TRACE(GetParam());
   const AttentionWorld world(c());
   const AttentionWorld::Step made = world.WholeStep(0);
-  if (made.long_sequence) GTEST_SKIP() << "never fused";
+  if (made.sequences == Sequences::kLong) GTEST_SKIP() << "never fused";
   const uint32_t rows = c().num_rows(), bucket = std::bit_ceil(rows);
   const DeviceArray qkv(device(), RandomFloats(rows * size_t{c().qkv_dim()}, 5)),
       step(device(), made.step), table(device(), table_), weight(device(), weight_),
@@ -190,7 +190,7 @@ TEST_P(DecodeTest, ARowsBitsDoNotDependOnItsNeighbours) {
       return Decode(made, rows, bucket, true, qkv, k, v);
     };
     const AttentionWorld::Step whole = world.WholeStep(0);
-    if (fused && whole.long_sequence) continue;
+    if (fused && whole.sequences == Sequences::kLong) continue;
     const auto together = decode(whole, 0, c().num_rows(), std::bit_ceil(c().num_rows()));
     uint32_t row = 0;
     for (size_t s = 0; s < c().sequences.size(); ++s) {

@@ -40,6 +40,7 @@ enum class KernelId : uint8_t {
   kTiledCooperative,
   kTiledQuads,
   kTiledRows,
+  kChains,
   kHeadSlice,
   kHeadSliceTexels,
   kHeadMerge,

@@ -94,6 +94,7 @@ const KernelTraits& Traits(KernelId id) {
       {"tiled_cooperative", shaders::kTiledCooperative},
       {"tiled_quads", shaders::kTiledQuads},
       {"tiled_rows", shaders::kTiledRows},
+      {"chains", shaders::kChains},
       {"head_slice", shaders::kHeadSlice},
       {"head_slice_texels", shaders::kHeadSliceTexels},
       {"head_merge", shaders::kHeadMerge},

@@ -19,6 +19,7 @@ using uint = uint32_t;  // GLSL's
 #include "shaders/include/push/add_split_k.glsl"
 #include "shaders/include/push/attention.glsl"
 #include "shaders/include/push/bias_gelu.glsl"
+#include "shaders/include/push/chains.glsl"
 #include "shaders/include/push/compute_rate.glsl"
 #include "shaders/include/push/coop_matmul.glsl"
 #include "shaders/include/push/copy_rows.glsl"

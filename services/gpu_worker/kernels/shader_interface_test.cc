@@ -97,6 +97,7 @@ std::vector<Kernel> AllKernels() {
           KernelOf(KernelId::kTiledCooperative, kTiled),
           KernelOf(KernelId::kTiledQuads, kTiled),
           KernelOf(KernelId::kTiledRows, kTiled),
+          KernelOf(KernelId::kChains, PUSH_BLOCK_OF(ChainsPush, epsilon)),
           KernelOf(KernelId::kHeadSlice, kHeadSlice),
           KernelOf(KernelId::kHeadSliceTexels, kHeadSlice),
           KernelOf(KernelId::kHeadMerge, PUSH_BLOCK_OF(HeadMergePush, first_output)),

@@ -79,8 +79,8 @@ TEST(TiledShapeTest, LittleSharedMemoryLeavesFewerPositionsThenThePlainKernel) {
   EXPECT_EQ(MakeTiledShape(small, 4, 2, 256).positions, 16u) << "of K and V once";
 }
 
-// Whether a step with sequences of so many rows has a long one.
-bool IsLong(const std::vector<uint32_t>& rows) {
+// Of a step with sequences of so many rows.
+Sequences Of(const std::vector<uint32_t>& rows) {
   StepBatch batch;
   std::vector<SequenceEntry> sequences;
   for (const uint32_t n : rows) {
@@ -88,17 +88,18 @@ bool IsLong(const std::vector<uint32_t>& rows) {
     batch.header.num_rows += n;
   }
   batch.sequences = sequences;
-  return HasLongSequence(batch);
+  return SequencesOf(batch);
 }
 
 TEST(TiledShapeTest, ChainsOfGuessesAreLongInStepsOf17To64Rows) {
-  EXPECT_TRUE(IsLong({9}));
-  EXPECT_FALSE(IsLong({8, 8}));
-  EXPECT_TRUE(IsLong({1, 8, 8}));
-  EXPECT_TRUE(IsLong({4, 4, 4, 4, 4}));
-  EXPECT_FALSE(IsLong({3, 3, 3, 3, 3, 3}));
-  EXPECT_FALSE(IsLong(std::vector<uint32_t>(9, 8))) << "72 rows";
-  EXPECT_TRUE(IsLong({8, 8, 1, 80}));
+  EXPECT_EQ(Of({9}), Sequences::kLong);
+  EXPECT_EQ(Of({8, 8}), Sequences::kShort);
+  EXPECT_EQ(Of({1, 8, 8}), Sequences::kChains);
+  EXPECT_EQ(Of({4, 4, 4, 4, 4}), Sequences::kChains);
+  EXPECT_EQ(Of({4, 4, 4, 9}), Sequences::kLong);
+  EXPECT_EQ(Of({3, 3, 3, 3, 3, 3}), Sequences::kShort);
+  EXPECT_EQ(Of(std::vector<uint32_t>(9, 8)), Sequences::kShort) << "72 rows";
+  EXPECT_EQ(Of({8, 8, 1, 80}), Sequences::kLong);
 }
 
 TEST(TiledShapeTest, ALargerStepHasRoomForASmallersTiles) {

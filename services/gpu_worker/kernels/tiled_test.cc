@@ -39,6 +39,7 @@ class TiledTest : public KernelTest, public ::testing::WithParamInterface<TiledC
     const bool quads = tuning_.tiled.quads != 0;
     if (quads && !tuning_.matrix.fragments.sums_in_quads) {
       kernels().Replace(KernelId::kTiledQuads, shaders::kTiledQuadsEmulated);
+      kernels().Replace(KernelId::kChains, shaders::kChainsEmulated);
       tuning_.matrix.fragments = {MatrixPath::kQuads, 12, 10, true, 12, 10};
       if (GetParam().few_positions) {
         std::swap(tuning_.matrix.fragments.pair_rows, tuning_.matrix.fragments.pair_halves);
@@ -53,6 +54,8 @@ class TiledTest : public KernelTest, public ::testing::WithParamInterface<TiledC
       tuning_.max_shared_bytes =
           std::min(tuning_.max_shared_bytes, 4 * 16 * (2 * DivideUp(c().head_dim, 16) + 1) * 16);
     }
+    table_ = MakeRotationTable(c().head_dim, 4096, 10000, 1);
+    weight_ = RandomFloats(c().head_dim, 2);
     shape_ = MakeTiledShape(tuning_, c().num_heads, c().num_kv_heads, c().head_dim);
     if (shape_.kernel != (rows                        ? KernelId::kTiledRows
                           : quads                     ? KernelId::kTiledQuads
@@ -68,14 +71,16 @@ class TiledTest : public KernelTest, public ::testing::WithParamInterface<TiledC
   }
   const AttentionCase& c() const { return GetParam().shape; }
 
-  // Tiles and decode rows; [num_rows, q_dim] of `format`.
+  // Tiles and decode rows; [num_rows, q_dim] of `format`.  `fused`: `q` is the fused projection.
   std::vector<std::byte> Attend(const AttentionWorld::Step& made, uint32_t num_rows,
                                 uint32_t bucket, const DeviceArray& q, const DeviceArray& k,
                                 const DeviceArray& v,
-                                ActivationFormat format = ActivationFormat::kF16) {
+                                ActivationFormat format = ActivationFormat::kF16,
+                                bool fused = false) {
     const DecodeShape decode =
         MakeDecodeShape(tuning_, c().num_heads, c().num_kv_heads, c().head_dim);
     const DeviceArray step(device(), made.step), attention(device(), made.attention),
+        table(device(), table_), weight(device(), weight_),
         out(device(), ActivationBytes(format, num_rows, c().q_dim())),
         partials(device(), bucket * decode.PartialBytes(c().head_dim)),
         counters(device(), std::vector<uint32_t>(bucket * decode.parts));
@@ -107,23 +112,52 @@ class TiledTest : public KernelTest, public ::testing::WithParamInterface<TiledC
                                       .destination = out.address(),
                                       .partials = partials.address(),
                                       .counters = counters.address(),
+                                      .q_weight = weight.address(),
+                                      .k_weight = weight.address(),
+                                      .rotation = table.address(),
                                       .num_heads = c().num_heads,
                                       .num_kv_heads = c().num_kv_heads,
                                       .group = c().group(),
                                       .window = c().window,
-                                      .scale = c().scale()},
+                                      .scale = c().scale(),
+                                      .epsilon = kEpsilon},
                              .head_dim = c().head_dim,
                              .block_tokens = c().block_tokens,
                              .kv_dtype = c().kv_dtype,
+                             .fused = fused,
                              .format = format,
                              .max_rows = bucket};
-    Run({DecodeLaunch(tuning_, rest), TiledLaunch(tuning_, tiled)});
+    const ChainsArgs chains = {.push = {.step = step.address(),
+                                        .rows = attention.address(),
+                                        .tiles = tiled.push.tiles,
+                                        .q = q.address(),
+                                        .k_cache = k.address(),
+                                        .v_cache = v.address(),
+                                        .destination = out.address(),
+                                        .q_weight = weight.address(),
+                                        .k_weight = weight.address(),
+                                        .rotation = table.address(),
+                                        .num_heads = c().num_heads,
+                                        .num_kv_heads = c().num_kv_heads,
+                                        .group = c().group(),
+                                        .window = c().window,
+                                        .scale = c().scale(),
+                                        .epsilon = kEpsilon},
+                               .head_dim = c().head_dim,
+                               .block_tokens = c().block_tokens,
+                               .kv_dtype = c().kv_dtype,
+                               .format = format,
+                               .max_rows = bucket};
+    Run({DecodeLaunch(tuning_, rest),
+         fused ? ChainsLaunch(tuning_, chains) : TiledLaunch(tuning_, tiled)});
     EXPECT_TRUE(out.Intact() && partials.Intact() && counters.Intact());
     return {out.data().begin(), out.data().end()};
   }
 
+  static constexpr float kEpsilon = 1e-6f;
   Tuning tuning_;
   TiledShape shape_;
+  std::vector<float> table_, weight_;
 };
 
 TEST_P(TiledTest, MatchesTheReferenceAndReadsOnlyWhatARowSees) {
@@ -169,6 +203,73 @@ TEST_P(TiledTest, ARowsBitsDoNotDependOnTheTileItIsIn) {
   }
 }
 
+// chains.comp and decode.comp, side by side, do what the projection's kernel and these do.
+TEST_P(TiledTest, FusedTakesNewVectorsFromTheProjectionAndStoresThem) {
+  SCOPED_TRACE(GetParam());
+  const AttentionWorld world(c());
+  const AttentionWorld::Step made = world.WholeStep(shape_.tile_rows);
+  if (made.sequences != Sequences::kChains ||
+      !HasChainsKernel(tuning_, c().num_heads, c().num_kv_heads, c().head_dim)) {
+    GTEST_SKIP() << "never fused";
+  }
+  const uint32_t rows = c().num_rows(), bucket = std::bit_ceil(rows);
+  const DeviceArray qkv(device(), RandomFloats(rows * size_t{c().qkv_dim()}, 5)),
+      step(device(), made.step), table(device(), table_), weight(device(), weight_),
+      q(device(), size_t{rows} * c().q_dim() * 2);
+  const auto old_k = world.Cache(RandomVectors(c(), 1), false),
+             old_v = world.Cache(RandomVectors(c(), 101), false);
+  const DeviceArray k(device(), old_k), v(device(), old_v), fused_k(device(), old_k),
+      fused_v(device(), old_v);
+  Run({QkNormRopeAppendLaunch(tuning(),
+                              {.step = step.address(),
+                               .qkv = qkv.address(),
+                               .q = q.address(),
+                               .k = k.address(),
+                               .v = v.address(),
+                               .q_weight = weight.address(),
+                               .k_weight = weight.address(),
+                               .rotation = table.address(),
+                               .num_heads = c().num_heads,
+                               .num_kv_heads = c().num_kv_heads,
+                               .head_dim = c().head_dim,
+                               .epsilon = kEpsilon,
+                               .block_tokens = c().block_tokens,
+                               .group = c().group()},
+                              c().kv_dtype, bucket)});
+  constexpr auto kFormat = ActivationFormat::kF16;
+  const auto floats = [](const std::vector<std::byte>& halves) {
+    std::vector<uint16_t> words(halves.size() / 2);
+    std::memcpy(words.data(), halves.data(), halves.size());
+    return testing::HalvesToFloats(words);
+  };
+  const auto expected = floats(Attend(made, rows, bucket, q, k, v));
+  const auto actual = floats(Attend(made, rows, bucket, qkv, fused_k, fused_v, kFormat, true));
+  // One unit in the last place of float16 in q and k moves a score of order ten by its 2^-11.
+  EXPECT_TRUE(testing::IsNear(actual, expected, 0.02, 0.02));
+  EXPECT_TRUE(world.AreClose(fused_k.data(), k.data()));
+  EXPECT_TRUE(world.AreClose(fused_v.data(), v.data()));
+  EXPECT_NE(0, std::memcmp(k.data().data(), old_k.data(), old_k.size())) << "stored nothing";
+
+  // Without its last guesses the other rows' bits are the same.
+  std::vector<std::pair<uint32_t, uint32_t>> fewer;
+  for (const SequenceRows& s : c().sequences) fewer.emplace_back(0, s.rows);
+  ASSERT_GT(fewer.back().second, 4u);
+  const uint32_t dropped = std::min(fewer.back().second - 4, rows - kFewestChainRows);
+  fewer.back().second -= dropped;
+  const auto whole = Attend(made, rows, bucket, qkv, fused_k, fused_v, kFormat, true);
+  const auto part = Attend(world.MakeStep(fewer, shape_.tile_rows), rows - dropped, bucket, qkv,
+                           fused_k, fused_v, kFormat, true);
+  EXPECT_EQ(0, std::memcmp(whole.data(), part.data(), part.size()));
+
+  if (c().window == 0) return;  // other formats compile for long on a software device
+  const auto attend = [&](ActivationFormat format) {
+    return Attend(made, rows, bucket, qkv, fused_k, fused_v, format, true);
+  };
+  const auto exact = attend(ActivationFormat::kF32);
+  CheckQuantised(exact, attend(ActivationFormat::kInt8), rows, c().q_dim());
+  CheckFragments(exact, attend(ActivationFormat::kFragments), rows, c().q_dim());
+}
+
 TEST_P(TiledTest, WritesBlocksOf32AndFragments) {
   SCOPED_TRACE(GetParam());
   if (c().head_dim % 32 != 0) GTEST_SKIP() << "no whole blocks a head";
@@ -211,7 +312,12 @@ std::vector<TiledCase> Cases() {
       {1, 1, 80, 5, 9, {{1, 31}, {0, 32}}},
       {2, 2, 24, 1, 1, {{6, 9}}},
       {2, 1, 64, 16, 1024, {{3000, 64}}},
-      {4, 2, 64, 16, 24, {{40, 4}, {7, 5}, {2, 3}, {90, 8}}},  // chains of guesses
+      // Chains of guesses.
+      {4, 2, 64, 16, 24, {{40, 4}, {7, 5}, {2, 3}, {90, 8}}},
+      {8, 2, 64, 7, 0, {{0, 8}, {31, 4}, {300, 1}, {28, 6}}},
+      {2, 2, 64, 5, 0, {{500, 1}, {0, 4}, {127, 8}, {128, 7}}},
+      {4, 1, 64, 16, 0, {{62, 4}, {7, 7}, {2, 1}, {90, 8}}, DType::kQ8_0},
+      {2, 1, 128, 16, 40, {{100, 4}, {45, 5}, {2, 3}, {90, 8}}},
       {4, 2, 64, 16, 24, {{0, 70}, {5, 1}, {37, 9}}, DType::kQ8_0},
       {4, 2, 128, 7, 0, {{100, 33}, {3, 12}}, DType::kQ8_0},
       // Pictures: two of a sequence, one whose first rows came before, one of a short sequence,

@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "services/gpu_worker/kernels/attention_launches.h"
+#include "services/gpu_worker/kernels/attention_step.h"
 #include "services/gpu_worker/stages/port_places.h"
 #include "services/gpu_worker/stages/stage_recorder.h"
 
@@ -13,14 +14,17 @@ namespace tandem::gpu {
 // Records for one lane and row bucket.
 //
 // In a segment with Qkv and Attend, q, k and v need no buffers.  Without long sequences
-// (attention_step.h) one kernel does everything.  With them, or where the device uses
-// attention.comp, k and v go from the projection to the cache.
+// (attention_step.h) one kernel does everything, with chains of guesses two side by side, where the
+// device's can.  Elsewhere k and v go from the projection to the cache first.
 class AttentionRecorder {
  public:
-  // All borrowed; must outlive this.  `long_sequences`: whether the step may have long sequences.
+  // All borrowed; must outlive this.  `sequences`: what the step may have.
   AttentionRecorder(const RecordingContext& context, const Segment& segment,
                     const PortPlaces& places, const LaneBuffers& buffers, uint32_t bucket,
-                    bool long_sequences, PhaseRecorder& phases);
+                    Sequences sequences, PhaseRecorder& phases);
+
+  // Whether steps with chains of guesses need no launch of their own that writes the cache.
+  static bool FusesChains(const RecordingContext& context);
 
   // Records Qkv after its matmul.
   absl::Status Qkv(uint32_t layer_idx);
@@ -32,8 +36,17 @@ class AttentionRecorder {
   absl::Status Run(const Launch& launch) { return phases_.Run(launch); }
   absl::Status Append(uint32_t layer_idx, uint32_t ordinal);
   absl::Status Tiles(uint32_t layer_idx, uint32_t ordinal, ActivationFormat format);
+  absl::Status Chains(uint32_t layer_idx, uint32_t ordinal, ActivationFormat format);
   absl::Status Decode(uint32_t layer_idx, uint32_t ordinal, bool fused, ActivationFormat format);
-  bool IsFused() const { return tuning_.decode.enabled && !long_sequences_; }
+  // Whether attention takes q, k and v from the projection.
+  bool IsFused() const;
+  // What the pushes of several kernels have.
+  template <typename Push>
+  void SetCommon(uint32_t layer_idx, uint32_t ordinal, Push& push) const;
+  // Makes the kernel take q, k and v from the fused projection.
+  template <typename Push>
+  void TakeProjection(uint32_t layer_idx, Push& push) const;
+  uint64_t TilesAddress() const;
   uint64_t NormWeight(WeightRole role, uint32_t layer_idx) const;
   const vulkan::Buffer& Rotation(uint32_t layer_idx) const;
 
@@ -44,7 +57,7 @@ class AttentionRecorder {
   const PortPlaces& places_;
   const LaneBuffers& buffers_;
   const uint32_t bucket_;
-  const bool long_sequences_;
+  const Sequences sequences_;
   PhaseRecorder& phases_;
 };
 

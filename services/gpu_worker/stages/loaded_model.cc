@@ -282,7 +282,9 @@ absl::Status LoadedModel::WarmUp(const Progress& progress) {
       TANDEM_RETURN_IF_ERROR(run({.num_rows = more, .num_outputs = outputs}));
     }
     if (buffers_->decode_rows > 0) {
-      TANDEM_RETURN_IF_ERROR(run({.num_rows = limits.max_rows, .long_sequences = true}));
+      const uint32_t chain_rows = std::min(kFewestChainRows, limits.max_rows);
+      TANDEM_RETURN_IF_ERROR(run({.num_rows = chain_rows, .sequences = Sequences::kChains}));
+      TANDEM_RETURN_IF_ERROR(run({.num_rows = limits.max_rows, .sequences = Sequences::kLong}));
     }
     progress(0.8 + 0.2 * static_cast<double>(++done) / static_cast<double>(programs_.size()),
              "warming up");
@@ -326,7 +328,7 @@ absl::Status LoadedModel::Submit(const SegmentRun& run) {
   exchange_->CopyIn(run.lane, program.segment().inputs, flight.header.num_rows);
   exchange_->CopyInSoftTokens(run.lane, run.step->pictures);
   const StepShape shape = StepShape::Of(*run.step);
-  flight.shares = &shares_[{run.segment_index, BucketIndex(shape.num_rows), shape.long_sequences}];
+  flight.shares = &shares_[{run.segment_index, BucketIndex(shape.num_rows), shape.sequences}];
   flight.whole = flight.shares->NextIsWhole();
   flight.submission = program.For(run.lane, shape, flight.whole);
   flight.awaits_masks = run.masks_follow && program.has_head() && flight.header.num_outputs > 0;

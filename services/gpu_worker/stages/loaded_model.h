@@ -122,7 +122,7 @@ class LoadedModel : public DevicePlan {
   vulkan::TimestampPool timestamps_;
   vulkan::CommandPool commands_;
   std::map<uint32_t, SegmentProgram> programs_;  // by the segment's index in the plan
-  std::map<std::tuple<uint32_t, size_t, bool>, StageShares> shares_;  // segment, bucket, long
+  std::map<std::tuple<uint32_t, size_t, Sequences>, StageShares> shares_;  // segment, bucket
   std::vector<uint64_t> ticks_;
   std::deque<Flight> flights_;  // oldest first
   bool shared_ = false;

@@ -6,8 +6,16 @@
 
 #include "services/common/base/status_macros.h"
 #include "services/gpu_worker/kernels/attention_step.h"
+#include "services/gpu_worker/stages/attention_recorder.h"
 
 namespace tandem::gpu {
+namespace {
+
+constexpr int kShort = static_cast<int>(Sequences::kShort),
+              kChains = static_cast<int>(Sequences::kChains),
+              kLong = static_cast<int>(Sequences::kLong);
+
+}  // namespace
 
 StepShape StepShape::Of(const StepBatch& step) {
   const bool rise = std::ranges::adjacent_find(step.outputs, std::ranges::greater_equal(),
@@ -17,7 +25,7 @@ StepShape StepShape::Of(const StepBatch& step) {
       .num_outputs = step.header.num_outputs,
       .num_pooled = step.header.num_pooled,
       .head = {.with_logits = step.header.want_logits != 0, .masked = step.header.num_masks > 0},
-      .long_sequences = HasLongSequence(step),
+      .sequences = SequencesOf(step),
       .outputs_rise = rise};
 }
 
@@ -50,17 +58,21 @@ absl::StatusOr<SegmentProgram> SegmentProgram::Create(const RecordingContext& co
     Lane& lane = program.lanes_.emplace_back();
     for (const uint32_t bucket : Buckets(context.limits.max_rows)) {
       for (const bool every_stage : {false, true}) {
-        auto& bodies = lane.bodies[0][every_stage];
-        auto& long_bodies = lane.bodies[1][every_stage];
-        TANDEM_ASSIGN_OR_RETURN(
-            bodies.emplace_back(),
-            program.RecordBody(context, l, bucket, false, every_stage, pool, timestamps));
-        long_bodies.push_back(bodies.back());
-        const bool can_be_long = bucket >= kLongRows || context.limits.max_pictures > 0;
-        if (!context.kernels->tuning().decode.enabled || !can_be_long) continue;
-        TANDEM_ASSIGN_OR_RETURN(
-            long_bodies.back(),
-            program.RecordBody(context, l, bucket, true, every_stage, pool, timestamps));
+        const auto record = [&](Sequences sequences) {
+          return program.RecordBody(context, l, bucket, sequences, every_stage, pool, timestamps);
+        };
+        TANDEM_ASSIGN_OR_RETURN(Recording body, record(Sequences::kShort));
+        lane.bodies[kShort][every_stage].push_back(body);
+        const bool decodes = context.kernels->tuning().decode.enabled;
+        if (decodes && (bucket >= kLongRows || context.limits.max_pictures > 0)) {
+          TANDEM_ASSIGN_OR_RETURN(body, record(Sequences::kLong));
+        }
+        lane.bodies[kLong][every_stage].push_back(body);
+        if (bucket >= kFewestChainRows && bucket <= kMostChainRows &&
+            AttentionRecorder::FusesChains(context)) {
+          TANDEM_ASSIGN_OR_RETURN(body, record(Sequences::kChains));
+        }
+        lane.bodies[kChains][every_stage].push_back(std::move(body));
       }
     }
     if (!program.has_head_) continue;
@@ -91,7 +103,7 @@ double SegmentProgram::SecondsOf(const RecordingContext& context, Stage stage,
 }
 
 absl::StatusOr<SegmentProgram::Recording> SegmentProgram::RecordBody(
-    const RecordingContext& context, uint32_t lane, uint32_t bucket, bool long_sequences,
+    const RecordingContext& context, uint32_t lane, uint32_t bucket, Sequences sequences,
     bool every_stage, const vulkan::CommandPool& pool, const vulkan::TimestampPool& timestamps) {
   const auto num_stages = static_cast<uint32_t>(body_stages_.size());
   const uint32_t first = lane * timestamps_per_lane_;
@@ -105,7 +117,7 @@ absl::StatusOr<SegmentProgram::Recording> SegmentProgram::RecordBody(
                             vulkan::Recorder::Begin(pool, context.kernels->layout()));
     // What was submitted before is written, and what it read may be written.
     recorder.TransferBarrier();
-    StageRecorder stages(context, segment_, lane, bucket, long_sequences, recorder);
+    StageRecorder stages(context, segment_, lane, bucket, sequences, recorder);
     if (part == 0) {
       splits = bucket >= kFewestSplitRows && stages.CanLeaveLastFfn();
       splits_[BucketIndex(bucket)] = splits;
@@ -145,7 +157,7 @@ absl::StatusOr<VkCommandBuffer> SegmentProgram::RecordAfterBody(
     absl::FunctionRef<absl::Status(StageRecorder&)> record) const {
   TANDEM_ASSIGN_OR_RETURN(vulkan::Recorder recorder,
                           vulkan::Recorder::Begin(pool, context.kernels->layout()));
-  StageRecorder stages(context, segment_, lane, bucket, false, recorder);
+  StageRecorder stages(context, segment_, lane, bucket, Sequences::kShort, recorder);
   const uint32_t first = lane * timestamps_per_lane_;
   if (stamps.begin.has_value()) {
     recorder.WriteTimestamp(timestamps.handle(), first + *stamps.begin);
@@ -253,7 +265,7 @@ const SegmentProgram::Recording* SegmentProgram::LastFfnFor(uint32_t lane,
 }
 
 uint32_t SegmentProgram::NumBodyParts(uint32_t bucket) const {
-  return static_cast<uint32_t>(lanes_[0].bodies[0][0][BucketIndex(bucket)].parts.size());
+  return static_cast<uint32_t>(lanes_[0].bodies[kShort][0][BucketIndex(bucket)].parts.size());
 }
 
 SegmentProgram::Submission SegmentProgram::For(uint32_t lane, const StepShape& shape,
@@ -267,7 +279,7 @@ SegmentProgram::Submission SegmentProgram::For(uint32_t lane, const StepShape& s
     const bool fills = joins && recording.parts.size() == 1;
     pending = recording.last_seconds + (fills ? pending : 0);
   };
-  add(recorded.bodies[shape.long_sequences][every_stage][BucketIndex(shape.num_rows)]);
+  add(recorded.bodies[static_cast<int>(shape.sequences)][every_stage][BucketIndex(shape.num_rows)]);
   if (const Recording* last_ffn = LastFfnFor(lane, shape)) add(*last_ffn);
   const uint32_t within = every_stage ? 0 : body_end() - 1;
   submission.first_timestamp = lane * timestamps_per_lane_ + within;

@@ -40,8 +40,8 @@ inline constexpr uint32_t kFewestSplitRows = 16;
 struct StepShape {
   uint32_t num_rows = 0, num_outputs = 0, num_pooled = 0;
   HeadShape head;
-  bool long_sequences = false;  // see attention_step.h
-  bool outputs_rise = true;     // output rows strictly increase (no duplicates)
+  Sequences sequences = Sequences::kShort;
+  bool outputs_rise = true;  // output rows strictly increase (no duplicates)
 
   static StepShape Of(const StepBatch& step);
 };
@@ -108,7 +108,7 @@ class SegmentProgram {
   double SecondsOf(const RecordingContext& context, Stage stage, uint32_t rows) const;
 
   absl::StatusOr<Recording> RecordBody(const RecordingContext& context, uint32_t lane,
-                                       uint32_t bucket, bool long_sequences, bool every_stage,
+                                       uint32_t bucket, Sequences sequences, bool every_stage,
                                        const vulkan::CommandPool& pool,
                                        const vulkan::TimestampPool& timestamps);
   // Timestamps of a lane that a part writes; null: it does not.
@@ -136,7 +136,7 @@ class SegmentProgram {
 
   struct Lane {
     // By row bucket; [long sequences][every stage].  Equal entries where it makes no difference.
-    std::vector<Recording> bodies[2][2];
+    std::vector<Recording> bodies[kNumSequencesKinds][2];
     std::vector<Recording> last_ffns;             // by row bucket, empty where bodies have it
     std::vector<Recording> last_ffns_of_outputs;  // by output bucket
     Recording no_last_ffn;

@@ -21,7 +21,7 @@ constexpr uint64_t kOutputCount = offsetof(StepHeader, num_outputs);
 }  // namespace
 
 StageRecorder::StageRecorder(const RecordingContext& context, const Segment& segment, uint32_t lane,
-                             uint32_t bucket, bool long_sequences, vulkan::Recorder& recorder)
+                             uint32_t bucket, Sequences sequences, vulkan::Recorder& recorder)
     : context_(context),
       config_(context.weights->config()),
       tuning_(context.kernels->tuning()),
@@ -33,7 +33,7 @@ StageRecorder::StageRecorder(const RecordingContext& context, const Segment& seg
       phases_(*context.kernels, bucket <= kMostCountedRows ? context.phases : nullptr, recorder),
       step_(buffers_.step.address()),
       attention_(std::make_unique<AttentionRecorder>(context, segment, places_, buffers_, bucket,
-                                                     long_sequences, phases_)),
+                                                     sequences, phases_)),
       fusions_(ChooseFusions(tuning_, WeightsOfLayers(), config_.hidden_dim,
                              attention_->CanWriteBlocks(), bucket)) {}
 

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "services/common/plan/stage.h"
 #include "services/common/worker/worker.h"
+#include "services/gpu_worker/kernels/attention_step.h"
 #include "services/gpu_worker/kernels/kernel_set.h"
 #include "services/gpu_worker/kernels/launches.h"
 #include "services/gpu_worker/kernels/matmul.h"
@@ -50,9 +51,9 @@ struct HeadShape {
 // out if the segment exports it.
 class StageRecorder {
  public:
-  // `long_sequences`: whether steps may have long sequences (attention_step.h).
+  // `sequences`: what steps may have.
   StageRecorder(const RecordingContext& context, const Segment& segment, uint32_t lane,
-                uint32_t bucket, bool long_sequences, vulkan::Recorder& recorder);
+                uint32_t bucket, Sequences sequences, vulkan::Recorder& recorder);
   ~StageRecorder();
 
   // Copies in; then call Record for each stage but Head; then Finish copies out.

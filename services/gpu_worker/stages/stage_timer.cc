@@ -81,13 +81,13 @@ class StageTimer {
   absl::StatusOr<double> Time(const Segment& segment, const Stage& stage, uint32_t bucket,
                               const TuningCase& tuning_case) {
     WriteTuningStep(tuning_case, limits_, context_.buffers->tile_rows, context_.buffers->lanes[0]);
-    const bool long_sequences = context_.kernels->tuning().decode.enabled &&
-                                tuning_case.work == TuningWork::kPrompt &&
-                                tuning_case.rows >= kLongRows;
+    const bool has_long = context_.kernels->tuning().decode.enabled &&
+                          tuning_case.work == TuningWork::kPrompt && tuning_case.rows >= kLongRows;
     TANDEM_ASSIGN_OR_RETURN(
         const RecordedTime time,
         TimeRecording(device_, context_, timeline_, kStageRuns, [&](vulkan::Recorder& recorder) {
-          StageRecorder stages(context_, segment, 0, bucket, long_sequences, recorder);
+          StageRecorder stages(context_, segment, 0, bucket,
+                               has_long ? Sequences::kLong : Sequences::kShort, recorder);
           TANDEM_RETURN_IF_ERROR(stage.kind == StageKind::kHead ? stages.RecordHead({}, 0, bucket)
                                                                 : stages.Record(stage));
           stages.Close();

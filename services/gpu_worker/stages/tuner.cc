@@ -73,11 +73,12 @@ bool Tuner::CanRun(const TuningCase& tuning_case) const {
 absl::Status Tuner::RecordStep(const TuningCase& tuning_case, vulkan::Recorder& recorder) {
   const bool is_head = tuning_case.work == TuningWork::kHead;
   const bool is_layers = tuning_case.work == TuningWork::kLayers;
-  const bool long_sequences = tuning_.decode.enabled && tuning_case.work != TuningWork::kDecode &&
-                              tuning_case.rows >= kLongRows;
+  const bool has_long = tuning_.decode.enabled && tuning_case.work != TuningWork::kDecode &&
+                        tuning_case.rows >= kLongRows;
   const uint32_t num_layers = context_.weights->config().num_layers;
   for (const Segment& segment : segments_) {
-    StageRecorder stages(context_, segment, 0, tuning_case.rows, long_sequences, recorder);
+    StageRecorder stages(context_, segment, 0, tuning_case.rows,
+                         has_long ? Sequences::kLong : Sequences::kShort, recorder);
     if (is_layers) TANDEM_RETURN_IF_ERROR(stages.Begin());
     for (uint32_t i = segment.first_ordinal; i <= segment.last_ordinal; ++i) {
       const Stage stage = StageAt(i, num_layers);
