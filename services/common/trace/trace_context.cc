@@ -1,10 +1,10 @@
 #include "services/common/trace/trace_context.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <random>
 #include <vector>
+
+#include "services/common/base/random_bits.h"
 
 namespace tandem {
 namespace {
@@ -30,17 +30,6 @@ std::optional<uint64_t> ParseHex(std::string_view digits) {
 void AppendHex(uint64_t value, std::string& out) {
   for (int shift = 60; shift >= 0; shift -= 4)
     out.push_back("0123456789abcdef"[value >> shift & 15]);
-}
-
-std::mt19937_64& Random() {
-  thread_local std::mt19937_64 random = [] {
-    std::random_device device;
-    std::array<uint32_t, 8> words;
-    for (uint32_t& word : words) word = device();
-    std::seed_seq seed(words.begin(), words.end());
-    return std::mt19937_64(seed);
-  }();
-  return random;
 }
 
 bool IsLetter(char c) { return c >= 'a' && c <= 'z'; }
@@ -148,13 +137,13 @@ std::string CheckTraceState(std::string_view header) {
 
 TraceId RandomTraceId() {
   TraceId id;
-  while (!id.valid()) id = {Random()(), Random()()};
+  while (!id.valid()) id = {RandomBits(), RandomBits()};
   return id;
 }
 
 uint64_t RandomSpanId() {
   uint64_t id = 0;
-  while (id == 0) id = Random()();
+  while (id == 0) id = RandomBits();
   return id;
 }
 

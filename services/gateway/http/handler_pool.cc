@@ -1,11 +1,20 @@
 #include "services/gateway/http/handler_pool.h"
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <utility>
 
 #include "services/common/base/check.h"
 #include "services/gateway/http/body_budget.h"
 
 namespace tandem::gateway {
+namespace {
+
+// A third of the processor time of another thread, where there is too little for both.
+constexpr int kNice = 5;
+
+}  // namespace
 
 HandlerPool::HandlerPool(uint32_t num_threads) : max_large_(num_threads / 2) {
   TANDEM_CHECK(num_threads >= 2);
@@ -35,6 +44,9 @@ void HandlerPool::Stop() {
 }
 
 void HandlerPool::Run() {
+  // Many requests at once must not keep those that are served from their thread.  On Linux a thread
+  // has a priority of its own; without the right to another it keeps this one.
+  ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kNice);
   while (true) {
     std::function<void()> work;
     bool large = false;

@@ -2,7 +2,6 @@
 // or hand it on.
 #include <algorithm>
 #include <boost/asio/post.hpp>
-#include <random>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -11,6 +10,7 @@
 #include "absl/time/clock.h"
 #include "services/common/base/cancellation.h"
 #include "services/common/base/client_text.h"
+#include "services/common/base/random_bits.h"
 #include "services/gateway/http/http_admission.h"
 #include "services/gateway/http/http_connection.h"
 
@@ -28,8 +28,7 @@ std::string RequestId(const HttpRequest& head) {
                c == '.';
       });
   if (plain) return std::string(given);
-  thread_local std::mt19937_64 random{std::random_device{}()};
-  return absl::StrFormat("%016x", random());
+  return absl::StrFormat("%016x", RandomBits());
 }
 
 // All fields of one name as one, as HTTP has it; of those that may come once alone this is invalid.

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <memory>
-#include <random>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "services/common/base/random_bits.h"
 #include "services/common/base/status_macros.h"
 #include "services/gateway/http/api_keys.h"
 #include "services/gateway/model/constrain_calls.h"
@@ -16,11 +16,6 @@
 
 namespace tandem::gateway {
 namespace {
-
-uint64_t RandomBits() {
-  std::random_device device;
-  return uint64_t{device()} << 32 | device();
-}
 
 absl::StatusOr<SamplingParams> ParseSampling(const v1::SamplingParams& proto,
                                              const ServedModel& model) {

@@ -3,9 +3,9 @@
 
 #include <charconv>
 #include <limits>
-#include <random>
 
 #include "absl/strings/str_format.h"
+#include "services/common/base/random_bits.h"
 #include "services/gateway/api/api_error.h"
 #include "services/gateway/api/penalty_window.h"
 #include "services/gateway/http/api_keys.h"
@@ -14,11 +14,6 @@
 
 namespace tandem::gateway {
 namespace {
-
-uint64_t RandomWord() {
-  std::random_device device;
-  return uint64_t{device()} << 32 | device();
-}
 
 void ReadLogitBias(JsonFields& fields, v1::SamplingParams& params) {
   const Json* biases = fields.Object("logit_bias");
@@ -91,7 +86,7 @@ v1::SamplingParams ReadSampling(JsonFields& fields) {
   // -1: a new seed for each request, as in llama.cpp and vLLM.
   const auto seed = fields.Seed("seed");
   const bool given = seed.has_value() && *seed != std::numeric_limits<uint64_t>::max();
-  params.set_seed(given ? *seed : RandomWord() >> 11);
+  params.set_seed(given ? *seed : RandomBits() >> 11);
   ReadLogitBias(fields, params);
   return params;
 }
@@ -182,7 +177,7 @@ absl::Status NamePrompt(const absl::Status& status, std::string_view param) {
 }
 
 std::string MakeId(const std::string& prefix) {
-  return absl::StrFormat("%s%016x%08x", prefix, RandomWord(), RandomWord() >> 32);
+  return absl::StrFormat("%s%016x%08x", prefix, RandomBits(), RandomBits() >> 32);
 }
 
 }  // namespace tandem::gateway

@@ -1,8 +1,7 @@
 #include "services/gateway/tool_calls/call_parser.h"
 
-#include <random>
-
 #include "absl/strings/str_format.h"
+#include "services/common/base/random_bits.h"
 
 namespace tandem::gateway {
 namespace {
@@ -22,8 +21,7 @@ bool HoldsArguments(std::string_view key) { return key == "parameters" || key ==
 }  // namespace
 
 std::string NewCallId(const std::string& prefix) {
-  std::random_device device;
-  return absl::StrFormat("%s%08x%08x%08x", prefix, device(), device(), device());
+  return absl::StrFormat("%s%016x%08x", prefix, RandomBits(), RandomBits() >> 32);
 }
 
 void CallParser::Append(std::string_view piece, std::vector<AnswerEvent>& events) {
