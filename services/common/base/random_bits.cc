@@ -1,7 +1,5 @@
 #include "services/common/base/random_bits.h"
 
-#include <limits>
-
 #include "absl/random/random.h"
 
 namespace tandem {
@@ -9,8 +7,7 @@ namespace tandem {
 uint64_t RandomBits() {
   // std::random_device would ask the processor each time: tens of microseconds in a virtual machine.
   thread_local absl::BitGen bits;
-  return absl::Uniform<uint64_t>(absl::IntervalClosed, bits, 0,
-                                 std::numeric_limits<uint64_t>::max());
+  return absl::Uniform<uint64_t>(bits);
 }
 
 }  // namespace tandem

@@ -45,7 +45,7 @@ void HandlerPool::Stop() {
 
 void HandlerPool::Run() {
   // Many requests at once must not keep those that are served from their thread.  On Linux a thread
-  // has a priority of its own; without the right to another it keeps this one.
+  // has a priority of its own; where the call is not allowed, as in the systemd unit, it keeps that.
   ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kNice);
   while (true) {
     std::function<void()> work;
