@@ -17,6 +17,7 @@ layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint THREADS = 128;  // 32 for each subgroup
 layout(constant_id = 3) const uint HEAD_DIM = 64;  // 64 or 128
 layout(constant_id = 4) const uint QUERIES = 1;    // 1 or 2
+layout(constant_id = 5) const uint MOST_ROWS = 8;  // of a tile; MOST_ROWS * QUERIES: at most 16
 layout(constant_id = 8) const uint BLOCK_TOKENS = 16;
 layout(constant_id = 12) const uint FORMAT = 1;  // of the result
 layout(constant_id = 13) const uint KV_FORMAT = 0;
@@ -24,7 +25,6 @@ layout(constant_id = 13) const uint KV_FORMAT = 0;
 
 const uint SUBGROUPS = THREADS / 32;
 const uint POSITIONS = 16 * SUBGROUPS;
-const uint kMostRows = 8;  // attention_step.h: kLongRows - 1
 const uint kChunks = HEAD_DIM / 8;
 const uint kSteps = HEAD_DIM / 16;
 const uint kVectorLanes = HEAD_DIM / 8;
@@ -34,14 +34,15 @@ const uint kLoads = kStaged / THREADS;
 const uint kValues = POSITIONS * kStride;         // K, then V
 const uint kSumStride = 2 * kChunks + 1;          // of a pair's float32 sums
 const uint kSums = 16 * SUBGROUPS * kSumStride;   // in place of K and V at the end
-const uint kVectors = kMostRows * (QUERIES + 2);  // of the rows: q, k, v
+const uint kVectors = MOST_ROWS * (QUERIES + 2);  // of the rows: q, k, v
 const float kLowest = -1e30;
 const float kLog2E = 1.44269504088896;
 
 shared uvec4 shared_words[2 * kValues > kSums ? 2 * kValues : kSums];
-shared uvec4 own_words[kVectors * kStride];  // q [row, QUERIES], k [kMostRows], v [kMostRows]: float16
+shared uvec4 own_words[kVectors * kStride];  // q [row, QUERIES], k [MOST_ROWS], v [MOST_ROWS]: float16
 shared vec2 totals[16 * SUBGROUPS];          // of each pair: max, sum of the weights
 #include "../linear/coop.glsl"
+#include "quads.glsl"
 #include "tiled_store.glsl"
 
 vec4 load_head(uint64_t from, uint i) { return load_vec4(from + i * 4); }
@@ -73,9 +74,9 @@ void stage_positions(uint base, uint last, uint first_own) {
     uint position = min(base + item / kChunks, last);
     if (position < first_own) continue;
     uint at = item / kChunks * kStride + item % kChunks;
-    uint from = (kMostRows * QUERIES + position - first_own) * kStride + item % kChunks;
+    uint from = (MOST_ROWS * QUERIES + position - first_own) * kStride + item % kChunks;
     shared_words[at] = own_words[from];
-    shared_words[at + kValues] = own_words[from + kMostRows * kStride];
+    shared_words[at + kValues] = own_words[from + MOST_ROWS * kStride];
   }
 }
 
@@ -102,7 +103,7 @@ OwnVector own_vector(uint item, AttentionTile tile, uint first_head, uint kv_hea
   uint head = v.is_q ? first_head + h : num_heads + (v.is_v ? num_kv_heads : 0) + kv_head;
   uint64_t row = tile.first_row + v.row;
   v.from = q + (row * (num_heads + 2 * num_kv_heads) + head) * (HEAD_DIM * 4);
-  v.to = v.is_q ? v.row * QUERIES + h : kMostRows * (QUERIES + (v.is_v ? 1 : 0)) + v.row;
+  v.to = v.is_q ? v.row * QUERIES + h : MOST_ROWS * (QUERIES + (v.is_v ? 1 : 0)) + v.row;
   return v;
 }
 
@@ -159,15 +160,6 @@ void prepare(AttentionTile tile, uint first_position, uint first_head, uint kv_h
       store_kv4(KV_FORMAT, cache, vector, i + HEAD_DIM / 2, high, BLOCK_TOKENS, HEAD_DIM);
     }
   }
-}
-
-float quad_max(float x) {
-  x = max(x, subgroupShuffleXor(x, 1));
-  return max(x, subgroupShuffleXor(x, 2));
-}
-float quad_sum(float x) {
-  x += subgroupShuffleXor(x, 1);
-  return x + subgroupShuffleXor(x, 2);
 }
 
 void main() {

@@ -36,6 +36,7 @@ const float kLog2E = 1.44269504088896;
 shared uvec4 shared_words[4 * kHalf > SUBGROUPS * 16 * kStoreStride ? 4 * kHalf
                                                                    : SUBGROUPS * 16 * kStoreStride];
 #include "../linear/coop.glsl"
+#include "quads.glsl"
 #include "tiled_store.glsl"
 
 uvec4 next_k[kLoads], next_v[kLoads];  // chunks on their way
@@ -66,15 +67,6 @@ void stage_positions(uint turn) {
     shared_words[at] = kv_halves(KV_FORMAT, next_k[i]);
     shared_words[at + kHalf] = kv_halves(KV_FORMAT, next_v[i]);
   }
-}
-
-float quad_max(float x) {
-  x = max(x, subgroupShuffleXor(x, 1));
-  return max(x, subgroupShuffleXor(x, 2));
-}
-float quad_sum(float x) {
-  x += subgroupShuffleXor(x, 1);
-  return x + subgroupShuffleXor(x, 2);
 }
 
 void main() {

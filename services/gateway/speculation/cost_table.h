@@ -64,12 +64,12 @@ class CostTable {
   // Takes in a time of so many rows as the entry has.
   void Follow(Entry& entry, double seconds);
   // What the entries say: `below` and `above` are the numbers of rows nearest to `num_rows` that are
-  // believed, 0: there is none.
+  // believed, or 0 if none is.
   double Estimate(uint32_t num_rows, uint32_t below, uint32_t above) const;
 
   std::array<Entry, kMostRows + 1> entries_ = {};  // by rows
   std::array<double, kMostRows + 1> steps_ = {};   // by rows: Step
-  uint32_t largest_ = 0;  // most rows of a believed entry; 0: there is none
+  uint32_t largest_ = 0;  // most rows of an entry that is believed, or 0 if none is
   uint64_t num_steps_ = 0;
   double gap_ = 0.0;
   bool any_gap_ = false;

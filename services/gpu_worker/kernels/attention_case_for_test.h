@@ -18,6 +18,7 @@
 #include "services/gpu_worker/kernels/activation_format.h"
 #include "services/gpu_worker/kernels/attention_step.h"
 #include "services/gpu_worker/kernels/kernel_test_device.h"
+#include "services/gpu_worker/kernels/push_constants.h"
 
 namespace tandem::gpu {
 
@@ -59,6 +60,15 @@ struct AttentionCase {
       return {std::min(first, picture), picture + picture_rows - 1};
     }
     return {first, position};
+  }
+  // For QkNormRopeAppendLaunch, without addresses.
+  QkNormRopePush rope_push(float epsilon) const {
+    return {.num_heads = num_heads,
+            .num_kv_heads = num_kv_heads,
+            .head_dim = head_dim,
+            .epsilon = epsilon,
+            .block_tokens = block_tokens,
+            .group = group()};
   }
   ModelConfig config() const {
     ModelConfig config;
@@ -278,6 +288,13 @@ inline std::vector<std::vector<uint16_t>> RandomVectors(const AttentionCase& c, 
     values.push_back(testing::FloatsToHalves(floats));
   }
   return values;
+}
+
+// Results in ActivationFormat::kF16.
+inline std::vector<float> Floats(const std::vector<std::byte>& halves) {
+  std::vector<uint16_t> words(halves.size() / 2);
+  std::memcpy(words.data(), halves.data(), halves.size());
+  return testing::HalvesToFloats(words);
 }
 
 // `fragments`: activations [rows, cols] of the float32 ones in `exact`.

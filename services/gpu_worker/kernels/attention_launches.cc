@@ -56,8 +56,11 @@ constexpr uint32_t kPairHalves = ConstantId("PAIR_HALVES", kQuads);
 constexpr uint32_t kSumPairRows = ConstantId("SUM_PAIR_ROWS", kQuads);
 constexpr uint32_t kSumPairHalves = ConstantId("SUM_PAIR_HALVES", kQuads);
 
-// Of chains.comp: four subgroups, each with 16 positions at a time.
-constexpr uint32_t kChainsThreads = 128;
+constexpr uint32_t kChainsMostRows = ConstantId("MOST_ROWS", {shaders::kChains});
+
+// Of chains.comp: four subgroups, each with 16 positions at a time; rows of a chain.
+constexpr uint32_t kChainsThreads = 128, kChainsQueries = 2, kChainRows = kLongRows - 1;
+static_assert(kChainRows * kChainsQueries <= 16, "the pairs of a workgroup");
 
 // Query heads of one KV head that a workgroup takes, at most `most`.
 uint32_t QueriesAtOnce(uint32_t ratio, uint32_t most) {
@@ -83,7 +86,7 @@ uint32_t QuadPositions(const Tuning& tuning, uint32_t head_dim) {
   return 0;
 }
 
-void SetLayout(const FragmentLayout& layout, Launch& launch) {
+void SetFragmentLayout(const FragmentLayout& layout, Launch& launch) {
   launch.constants[kPairRows] = layout.pair_rows;
   launch.constants[kPairHalves] = layout.pair_halves;
   launch.constants[kSumPairRows] = layout.sum_pair_rows;
@@ -265,7 +268,7 @@ Launch TiledLaunch(const Tuning& tuning, const TiledArgs& args) {
   launch.constants[kQueries] = shape.queries;
   launch.constants[kTiledPositions] = shape.positions;
   if (shape.kernel == KernelId::kTiledQuads) {
-    SetLayout(tuning.matrix.fragments, launch);
+    SetFragmentLayout(tuning.matrix.fragments, launch);
   } else if (shape.kernel == KernelId::kTiledRows) {
     launch.constants[kTiledRowsAhead] = tuning.tiled.ahead;
     launch.constants[kTiledParts] = shape.parts;
@@ -283,9 +286,9 @@ bool HasChainsKernel(const Tuning& tuning, uint32_t num_heads, uint32_t num_kv_h
                      uint32_t head_dim) {
   if (head_dim != 64 && head_dim != 128) return false;
   const TiledShape tiles = MakeTiledShape(tuning, num_heads, num_kv_heads, head_dim);
-  if (tiles.kernel != KernelId::kTiledQuads || tiles.tile_rows < kLongRows - 1) return false;
+  if (tiles.kernel != KernelId::kTiledQuads || tiles.tile_rows < kChainRows) return false;
   // K and V of its positions, vectors of the rows, totals.
-  const uint32_t vectors = 2 * kChainsThreads / 2 + 4 * (kLongRows - 1);
+  const uint32_t vectors = 2 * kChainsThreads / 2 + (kChainsQueries + 2) * kChainRows;
   return vectors * (head_dim / 8 + 1) * 16 + kChainsThreads / 2 * 8 <= tuning.max_shared_bytes;
 }
 
@@ -293,12 +296,13 @@ Launch ChainsLaunch(const Tuning& tuning, const ChainsArgs& args) {
   const ChainsPush& push = args.push;
   TANDEM_CHECK(HasChainsKernel(tuning, push.num_heads, push.num_kv_heads, args.head_dim));
   const TiledShape tiles = MakeTiledShape(tuning, push.num_heads, push.num_kv_heads, args.head_dim);
-  const uint32_t queries = std::min(2u, tiles.queries);
+  const uint32_t queries = std::min(kChainsQueries, tiles.queries);
   Launch launch = MakeLaunch(KernelId::kChains, kChainsThreads, push, push.num_heads / queries,
                              MaxTiles(args.max_rows, tiles.tile_rows));
   launch.constants[kHeadDim] = args.head_dim;
   launch.constants[kQueries] = queries;
-  SetLayout(tuning.matrix.fragments, launch);
+  launch.constants[kChainsMostRows] = kChainRows;
+  SetFragmentLayout(tuning.matrix.fragments, launch);
   launch.constants[kBlockTokens] = args.block_tokens;
   launch.constants[kFormat] = static_cast<uint32_t>(args.format);
   launch.constants[kKvFormat] = static_cast<uint32_t>(FormatOf(args.kv_dtype, args.head_dim));

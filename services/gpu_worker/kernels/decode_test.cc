@@ -87,11 +87,6 @@ class DecodeTest : public KernelTest, public ::testing::WithParamInterface<Decod
         std::ranges::all_of(counters.as<uint32_t>(), [](uint32_t count) { return count == 0; }));
     return {out.data().begin(), out.data().end()};
   }
-  static std::vector<float> Floats(const std::vector<std::byte>& halves) {
-    std::vector<uint16_t> words(halves.size() / 2);
-    std::memcpy(words.data(), halves.data(), halves.size());
-    return testing::HalvesToFloats(words);
-  }
 
   Tuning tuning_;
   std::vector<float> table_, weight_;
@@ -125,22 +120,15 @@ TEST_P(DecodeTest, FusedTakesNewVectorsFromTheProjectionAndStoresThem) {
              old_v = world.Cache(RandomVectors(c(), 101), false);
   const DeviceArray k(device(), old_k), v(device(), old_v), fused_k(device(), old_k),
       fused_v(device(), old_v);
-  Run({QkNormRopeAppendLaunch(tuning(),
-                              {.step = step.address(),
-                               .qkv = qkv.address(),
-                               .q = q.address(),
-                               .k = k.address(),
-                               .v = v.address(),
-                               .q_weight = weight.address(),
-                               .k_weight = weight.address(),
-                               .rotation = table.address(),
-                               .num_heads = c().num_heads,
-                               .num_kv_heads = c().num_kv_heads,
-                               .head_dim = c().head_dim,
-                               .epsilon = kEpsilon,
-                               .block_tokens = c().block_tokens,
-                               .group = c().group()},
-                              c().kv_dtype, bucket)});
+  QkNormRopePush rope = c().rope_push(kEpsilon);
+  rope.step = step.address();
+  rope.qkv = qkv.address();
+  rope.q = q.address();
+  rope.k = k.address();
+  rope.v = v.address();
+  rope.q_weight = rope.k_weight = weight.address();
+  rope.rotation = table.address();
+  Run({QkNormRopeAppendLaunch(tuning(), rope, c().kv_dtype, bucket)});
   const auto expected = Floats(Decode(made, rows, bucket, false, q, k, v));
   const auto actual = Floats(Decode(made, rows, bucket, true, qkv, fused_k, fused_v));
   // One unit in the last place of float16 in q and k moves a score of order ten by its 2^-11.

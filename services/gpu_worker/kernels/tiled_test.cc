@@ -84,70 +84,44 @@ class TiledTest : public KernelTest, public ::testing::WithParamInterface<TiledC
         out(device(), ActivationBytes(format, num_rows, c().q_dim())),
         partials(device(), bucket * decode.PartialBytes(c().head_dim)),
         counters(device(), std::vector<uint32_t>(bucket * decode.parts));
-    const TiledArgs tiled = {
-        .push = {.step = step.address(),
-                 .rows = attention.address(),
-                 .tiles = attention.address() +
-                          AttentionStepLayout(c().limits(num_rows), shape_.tile_rows).tiles,
-                 .q = q.address(),
-                 .k_cache = k.address(),
-                 .v_cache = v.address(),
-                 .destination = out.address(),
-                 .num_heads = c().num_heads,
-                 .num_kv_heads = c().num_kv_heads,
-                 .group = c().group(),
-                 .window = c().window,
-                 .scale = c().scale()},
-        .head_dim = c().head_dim,
-        .block_tokens = c().block_tokens,
-        .kv_dtype = c().kv_dtype,
-        .format = format,
-        .max_rows = bucket,
-        .max_pictures = c().limits(num_rows).max_pictures};
-    const DecodeArgs rest = {.push = {.step = step.address(),
-                                      .rows = attention.address(),
-                                      .q = q.address(),
-                                      .k_cache = k.address(),
-                                      .v_cache = v.address(),
-                                      .destination = out.address(),
-                                      .partials = partials.address(),
-                                      .counters = counters.address(),
-                                      .q_weight = weight.address(),
-                                      .k_weight = weight.address(),
-                                      .rotation = table.address(),
-                                      .num_heads = c().num_heads,
-                                      .num_kv_heads = c().num_kv_heads,
-                                      .group = c().group(),
-                                      .window = c().window,
-                                      .scale = c().scale(),
-                                      .epsilon = kEpsilon},
-                             .head_dim = c().head_dim,
-                             .block_tokens = c().block_tokens,
-                             .kv_dtype = c().kv_dtype,
-                             .fused = fused,
-                             .format = format,
-                             .max_rows = bucket};
-    const ChainsArgs chains = {.push = {.step = step.address(),
-                                        .rows = attention.address(),
-                                        .tiles = tiled.push.tiles,
-                                        .q = q.address(),
-                                        .k_cache = k.address(),
-                                        .v_cache = v.address(),
-                                        .destination = out.address(),
-                                        .q_weight = weight.address(),
-                                        .k_weight = weight.address(),
-                                        .rotation = table.address(),
-                                        .num_heads = c().num_heads,
-                                        .num_kv_heads = c().num_kv_heads,
-                                        .group = c().group(),
-                                        .window = c().window,
-                                        .scale = c().scale(),
-                                        .epsilon = kEpsilon},
-                               .head_dim = c().head_dim,
-                               .block_tokens = c().block_tokens,
-                               .kv_dtype = c().kv_dtype,
-                               .format = format,
-                               .max_rows = bucket};
+    const auto set = [&](auto& args) {
+      args.push.step = step.address();
+      args.push.rows = attention.address();
+      args.push.q = q.address();
+      args.push.k_cache = k.address();
+      args.push.v_cache = v.address();
+      args.push.destination = out.address();
+      args.push.num_heads = c().num_heads;
+      args.push.num_kv_heads = c().num_kv_heads;
+      args.push.group = c().group();
+      args.push.window = c().window;
+      args.push.scale = c().scale();
+      args.head_dim = c().head_dim;
+      args.block_tokens = c().block_tokens;
+      args.kv_dtype = c().kv_dtype;
+      args.format = format;
+      args.max_rows = bucket;
+    };
+    const auto take_projection = [&](auto& push) {
+      push.q_weight = push.k_weight = weight.address();
+      push.rotation = table.address();
+      push.epsilon = kEpsilon;
+    };
+    const AttentionStepLayout layout(c().limits(num_rows), shape_.tile_rows);
+    DecodeArgs rest = {};
+    set(rest);
+    take_projection(rest.push);
+    rest.push.partials = partials.address();
+    rest.push.counters = counters.address();
+    rest.fused = fused;
+    TiledArgs tiled = {};
+    set(tiled);
+    tiled.push.tiles = attention.address() + layout.tiles;
+    tiled.max_pictures = layout.max_pictures;
+    ChainsArgs chains = {};
+    set(chains);
+    take_projection(chains.push);
+    chains.push.tiles = tiled.push.tiles;
     Run({DecodeLaunch(tuning_, rest),
          fused ? ChainsLaunch(tuning_, chains) : TiledLaunch(tuning_, tiled)});
     EXPECT_TRUE(out.Intact() && partials.Intact() && counters.Intact());
@@ -169,10 +143,8 @@ TEST_P(TiledTest, MatchesTheReferenceAndReadsOnlyWhatARowSees) {
       v_on(device(), world.Cache(v, true));
   const auto out = Attend(world.WholeStep(shape_.tile_rows), c().num_rows(),
                           std::bit_ceil(c().num_rows()), q_on, k_on, v_on);
-  std::vector<uint16_t> halves(out.size() / 2);
-  std::memcpy(halves.data(), out.data(), out.size());
   // Weights are rounded to float16, values are at most five.
-  world.Check(testing::HalvesToFloats(halves), q, k, v, 5 * testing::kEpsilonF16);
+  world.Check(Floats(out), q, k, v, 5 * testing::kEpsilonF16);
 }
 
 TEST_P(TiledTest, ARowsBitsDoNotDependOnTheTileItIsIn) {
@@ -220,32 +192,23 @@ TEST_P(TiledTest, FusedTakesNewVectorsFromTheProjectionAndStoresThem) {
              old_v = world.Cache(RandomVectors(c(), 101), false);
   const DeviceArray k(device(), old_k), v(device(), old_v), fused_k(device(), old_k),
       fused_v(device(), old_v);
-  Run({QkNormRopeAppendLaunch(tuning(),
-                              {.step = step.address(),
-                               .qkv = qkv.address(),
-                               .q = q.address(),
-                               .k = k.address(),
-                               .v = v.address(),
-                               .q_weight = weight.address(),
-                               .k_weight = weight.address(),
-                               .rotation = table.address(),
-                               .num_heads = c().num_heads,
-                               .num_kv_heads = c().num_kv_heads,
-                               .head_dim = c().head_dim,
-                               .epsilon = kEpsilon,
-                               .block_tokens = c().block_tokens,
-                               .group = c().group()},
-                              c().kv_dtype, bucket)});
+  QkNormRopePush rope = c().rope_push(kEpsilon);
+  rope.step = step.address();
+  rope.qkv = qkv.address();
+  rope.q = q.address();
+  rope.k = k.address();
+  rope.v = v.address();
+  rope.q_weight = rope.k_weight = weight.address();
+  rope.rotation = table.address();
+  Run({QkNormRopeAppendLaunch(tuning(), rope, c().kv_dtype, bucket)});
   constexpr auto kFormat = ActivationFormat::kF16;
-  const auto floats = [](const std::vector<std::byte>& halves) {
-    std::vector<uint16_t> words(halves.size() / 2);
-    std::memcpy(words.data(), halves.data(), halves.size());
-    return testing::HalvesToFloats(words);
+  const auto attend = [&](ActivationFormat format) {
+    return Attend(made, rows, bucket, qkv, fused_k, fused_v, format, true);
   };
-  const auto expected = floats(Attend(made, rows, bucket, q, k, v));
-  const auto actual = floats(Attend(made, rows, bucket, qkv, fused_k, fused_v, kFormat, true));
+  const auto expected = Floats(Attend(made, rows, bucket, q, k, v));
+  const auto fused = attend(kFormat);
   // One unit in the last place of float16 in q and k moves a score of order ten by its 2^-11.
-  EXPECT_TRUE(testing::IsNear(actual, expected, 0.02, 0.02));
+  EXPECT_TRUE(testing::IsNear(Floats(fused), expected, 0.02, 0.02));
   EXPECT_TRUE(world.AreClose(fused_k.data(), k.data()));
   EXPECT_TRUE(world.AreClose(fused_v.data(), v.data()));
   EXPECT_NE(0, std::memcmp(k.data().data(), old_k.data(), old_k.size())) << "stored nothing";
@@ -256,15 +219,11 @@ TEST_P(TiledTest, FusedTakesNewVectorsFromTheProjectionAndStoresThem) {
   ASSERT_GT(fewer.back().second, 4u);
   const uint32_t dropped = std::min(fewer.back().second - 4, rows - kFewestChainRows);
   fewer.back().second -= dropped;
-  const auto whole = Attend(made, rows, bucket, qkv, fused_k, fused_v, kFormat, true);
   const auto part = Attend(world.MakeStep(fewer, shape_.tile_rows), rows - dropped, bucket, qkv,
                            fused_k, fused_v, kFormat, true);
-  EXPECT_EQ(0, std::memcmp(whole.data(), part.data(), part.size()));
+  EXPECT_EQ(0, std::memcmp(fused.data(), part.data(), part.size()));
 
   if (c().window == 0) return;  // other formats compile for long on a software device
-  const auto attend = [&](ActivationFormat format) {
-    return Attend(made, rows, bucket, qkv, fused_k, fused_v, format, true);
-  };
   const auto exact = attend(ActivationFormat::kF32);
   CheckQuantised(exact, attend(ActivationFormat::kInt8), rows, c().q_dim());
   CheckFragments(exact, attend(ActivationFormat::kFragments), rows, c().q_dim());

@@ -114,6 +114,48 @@ TEST_F(GpuWorkerTest, PromptsInTilesAgreeWithRowsDecodedOneByOne) {
   }
 }
 
+// Steps with chains of guesses have recordings of their own: without tiles, with plain ones, and with
+// chains.comp where the device has it.
+TEST_F(GpuWorkerTest, ChainsOfSeveralSequencesAgreeWithRowsDecodedOneByOne) {
+  constexpr uint32_t kSequences = 5;
+  const ModelConfig config = testing::MakeConfig({.num_layers = 2, .head_dim = 64});
+  const auto weights = testing::RandomWeightSet(config);
+  for (const bool tiled : {false, true}) {
+    Open({.validation = true, .adjust_tuning = [tiled](Tuning& tuning) {
+            tuning.decode = {
+                .enabled = true, .threads = 2 * tuning.subgroup_size, .lane_values = 16};
+            tuning.tiled.enabled = tiled;
+          }});
+    ASSERT_OK_AND_ASSIGN(
+        const auto runner,
+        PlanRunner::Create(weights, {worker_.get()}, testing::WholeModel(config),
+                           {.max_rows = 96, .max_sequences = 8, .max_logit_outputs = 8}));
+    StepBuilder steps(runner->limits());
+    std::vector<uint32_t> ids;
+    for (uint32_t s = 0; s < kSequences; ++s) ids.push_back(steps.AddSequence());
+    for (const auto& [first, end] : {std::pair{0u, 7u}, {7u, 11u}}) {
+      steps.Begin();
+      steps.set_want_logits(true);
+      for (uint32_t s = 0; s < kSequences; ++s) {
+        const std::vector<uint32_t> all = Tokens(11, config.vocab_size, s);
+        const uint32_t row = steps.AddRows(ids[s], {all.begin() + first, all.begin() + end});
+        steps.AddOutput(row + end - first - 1);
+      }
+      ASSERT_OK(runner->RunStep(steps.batch()));
+    }
+    std::vector<std::vector<float>> actual;
+    for (uint32_t s = 0; s < kSequences; ++s) {
+      actual.emplace_back(runner->Logits(s).begin(), runner->Logits(s).end());
+    }
+    for (uint32_t s = 0; s < kSequences; ++s) {
+      std::vector<float> expected = Logits(*runner, Tokens(11, config.vocab_size, s), 1);
+      expected.erase(expected.begin(), expected.end() - config.vocab_size);
+      EXPECT_TRUE(testing::IsNearInNorm(actual[s], expected, 8 * testing::kEpsilonF16))
+          << "sequence " << s << (tiled ? ", tiled" : "");
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Models, BatchInvarianceTest,
     ::testing::Values(
