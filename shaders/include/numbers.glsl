@@ -54,6 +54,9 @@ const uint kStepRows = 0, kGatheredRows = 1, kOutputRows = 2;
 const uint kOutputF32 = 0;       // products
 const uint kOutputGegluF32 = 1;  // gelu_tanh(gate) * up
 const uint kOutputGegluF16 = 2;  // the same divided by kGegluHalfScale
+// Of the vision encoder: float16 of products and their column's bias.
+const uint kOutputBiasGeluF16 = 3;  // gelu_tanh of it, divided by kGegluHalfScale
+const uint kOutputHeadsF16 = 4;     // in pages of heads (kv_cache.glsl)
 
 // services/gpu_worker/kernels/phases.h, see phase.glsl.
 const uint kDependencyCounterBytes = 64;  // DependencyCounter

@@ -3,6 +3,11 @@
 #define TANDEM_COOP_OUTPUT_GLSL
 #include "activation.glsl"
 #include "geglu.glsl"
+#include "kv_cache.glsl"
+
+// Of kOutputHeadsF16: row r is position r, r / BLOCK_TOKENS its block.
+layout(constant_id = 12) const uint HEAD_DIM = 8;  // a multiple of 8
+layout(constant_id = 13) const uint BLOCK_TOKENS = 1;
 
 // Written by one workgroup, read by another.
 layout(buffer_reference, scalar, buffer_reference_align = 16) coherent buffer Partial { vec4 v; };
@@ -49,8 +54,27 @@ bool add_splits(inout MatrixC sum[SUMS], uint tile, uint split, uint splits) {
   return true;
 }
 
+// Products [row, column .. column + 3], which all exist, with their bias: for the vision encoder.
+void store_with_bias(uint row, uint column, vec4 v) {
+  vec4 y = v + load_vec4(bias + uint64_t(column) * 4);
+  if (OUTPUT == kOutputBiasGeluF16) {
+    y = vec4(gelu_tanh(y.x), gelu_tanh(y.y), gelu_tanh(y.z), gelu_tanh(y.w)) / kGegluHalfScale;
+    store_activation(kActivationF16, activation_row(destination, kActivationF16, out_stride, row),
+                     column, y, true);
+    return;
+  }
+  uint vector = (row / BLOCK_TOKENS * (out_stride / HEAD_DIM) + column / HEAD_DIM) * BLOCK_TOKENS +
+                row % BLOCK_TOKENS;
+  store_kv4(kKvF16, destination, vector, column % HEAD_DIM, kv_pack4(kKvF16, y), BLOCK_TOKENS,
+            HEAD_DIM);
+}
+
 // Products [row, column .. column + 3], those of them that exist.
 void store_four(uint row, uint column, vec4 v) {
+  if (OUTPUT == kOutputBiasGeluF16 || OUTPUT == kOutputHeadsF16) {
+    store_with_bias(row, out_column + column, v);
+    return;
+  }
   uint have = min(n_dim - column, 4);
   if (OUTPUT == kOutputF32) {
     uint64_t to = destination + (uint64_t(row) * out_stride + out_column + column) * 4;

@@ -21,6 +21,8 @@ constexpr uint32_t kRows = ConstantId("ROWS", kKernels);
 constexpr uint32_t kSubgroups = ConstantId("SUBGROUPS", kKernels);
 constexpr uint32_t kChunk = ConstantId("CHUNK", kKernels);
 constexpr uint32_t kOutput = ConstantId("OUTPUT", kKernels);
+constexpr uint32_t kHeadDim = ConstantId("HEAD_DIM", kKernels);
+constexpr uint32_t kBlockTokens = ConstantId("BLOCK_TOKENS", kKernels);
 constexpr uint32_t kPairRows = ConstantId("PAIR_ROWS", kKernels);
 constexpr uint32_t kPairHalves = ConstantId("PAIR_HALVES", kKernels);
 
@@ -79,8 +81,11 @@ bool UsesMatrixUnits(const Tuning& tuning, DType dtype, uint32_t max_rows) {
 Launch MatrixMatmulLaunch(const Tuning& tuning, const DeviceTensor& weights,
                           const DeviceShard& shard, const MatrixArgs& args) {
   TANDEM_CHECK(UsesMatrixUnits(tuning, weights.dtype, args.max_rows));
-  const uint64_t per_column = args.output == MatrixOutput::kF32 ? 1 : 2;
+  const bool is_geglu =
+      args.output == MatrixOutput::kGegluF32 || args.output == MatrixOutput::kGegluF16;
+  const uint64_t per_column = is_geglu ? 2 : 1;
   TANDEM_CHECK(shard.first_row % per_column == 0 && shard.num_rows % per_column == 0);
+  TANDEM_CHECK(args.bias == 0 || shard.num_rows % 4 == 0);
   const MatrixTile& tile = TileFor(tuning, weights, shard.num_rows, args.max_rows);
   const uint32_t row_tiles = DivideUp(args.max_rows, tile.rows);
   const uint32_t column_tiles = DivideUp(shard.num_rows, uint64_t{tile.columns} * tile.subgroups);
@@ -91,6 +96,7 @@ Launch MatrixMatmulLaunch(const Tuning& tuning, const DeviceTensor& weights,
                   .destination = args.destination,
                   .workspace = args.workspace.sums,
                   .arrivals = args.workspace.arrivals,
+                  .bias = args.bias,
                   .k_dim = static_cast<uint32_t>(weights.cols),
                   .n_dim = static_cast<uint32_t>(shard.num_rows),
                   .out_stride = args.out_stride,
@@ -111,6 +117,11 @@ Launch MatrixMatmulLaunch(const Tuning& tuning, const DeviceTensor& weights,
   launch.constants[kSubgroups] = tile.subgroups;
   launch.constants[kChunk] = tile.chunk;
   launch.constants[kOutput] = static_cast<uint32_t>(args.output);
+  if (args.output == MatrixOutput::kHeadsF16) {
+    TANDEM_CHECK(args.head_dim % 8 == 0 && args.out_stride % args.head_dim == 0);
+    launch.constants[kHeadDim] = args.head_dim;
+    launch.constants[kBlockTokens] = args.block_tokens;
+  }
   launch.constants[kPairRows] = tuning.matrix.fragments.pair_rows;
   launch.constants[kPairHalves] = tuning.matrix.fragments.pair_halves;
   return launch;

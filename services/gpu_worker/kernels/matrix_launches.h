@@ -14,6 +14,9 @@ enum class MatrixOutput : uint32_t {
   kF32 = 0,       // sums
   kGegluF32 = 1,  // rows 2i and 2i + 1 of the weights make column i
   kGegluF16 = 2,  // the same divided by kGegluHalfScale
+  // Of the vision encoder: float16 of a sum and its column's bias.
+  kBiasGeluF16 = 3,  // gelu_tanh of it, divided by kGegluHalfScale
+  kHeadsF16 = 4,     // [row / block_tokens, heads, block_tokens, head_dim]
 };
 
 // Scratch memory of workgroups that share a tile by split-K.
@@ -35,6 +38,11 @@ struct MatrixArgs {
   uint32_t first_row = 0;
   uint32_t max_rows = 0;
   MatrixWorkspace workspace;  // no other launch uses it at the same time
+  // Of kBiasGeluF16 and kHeadsF16, which have a multiple of 4 outputs.
+  uint64_t bias = 0;  // float32 [out_stride], a multiple of 16
+  // Of kHeadsF16, whose out_stride is that of all heads.
+  uint32_t head_dim = 8;  // a multiple of 8
+  uint32_t block_tokens = 1;
 };
 
 // Whether matmuls of up to `max_rows` rows with weights of `dtype` run on matrix units here.

@@ -218,6 +218,73 @@ TEST_P(MatrixPathTest, GegluMatchesTheReference) {
   }
 }
 
+// Rows of three heads of 24, in pages of 16 rows, of one row, and as they are with an activation.
+TEST_P(MatrixPathTest, OutputsWithBiasMatchTheReference) {
+  constexpr uint32_t kRows = 37, kColumns = 72, kDepth = 544, kHeadDim = 24, kHeads = 3;
+  struct Layout {
+    MatrixOutput output;
+    uint32_t stride, block_tokens, groups;
+  };
+  for (const auto& [output, stride, block_tokens, groups] :
+       {Layout{MatrixOutput::kHeadsF16, kColumns, 16, 1},
+        Layout{MatrixOutput::kHeadsF16, kColumns, 1, 40},
+        Layout{MatrixOutput::kBiasGeluF16, kColumns + 8, 1, 40}}) {
+    SCOPED_TRACE(block_tokens);
+    tuning_.matrix.tiles = {{.columns = 16, .rows = 16, .subgroups = 2, .groups = groups}};
+    const TileMatrix matrix(device(), DType::kF16, kColumns, kDepth, 1, {32});
+    const auto halves = testing::FloatsToHalves(RandomFloats(kRows * kDepth, 2, 0.1f));
+    const std::vector<float> x = testing::HalvesToFloats(halves), bias = RandomFloats(kColumns, 3);
+    const DeviceArray step = MakeStep(kRows), input(device(), halves), biases(device(), bias);
+    const DeviceArray out(device(),
+                          uint64_t{DivideUp(kRows, block_tokens)} * block_tokens * stride * 2);
+    const DeviceArray sums(device(), 1 << 20);
+    const DeviceArray arrivals(device(), std::vector<uint32_t>(kMatrixMaxTiles, 0));
+    std::vector<Launch> launches;
+    for (const DeviceShard& shard : matrix.tensor.shards) {
+      launches.push_back(
+          MatrixMatmulLaunch(tuning_, matrix.tensor, shard,
+                             {.count = RowCount(step),
+                              .x = input.address(),
+                              .output = output,
+                              .destination = out.address(),
+                              .out_stride = stride,
+                              .max_rows = 64,
+                              .workspace = {sums.address(), sums.data().size(), arrivals.address()},
+                              .bias = biases.address(),
+                              .head_dim = kHeadDim,
+                              .block_tokens = block_tokens}));
+    }
+    Run(launches);
+    EXPECT_TRUE(out.Intact());
+    const bool gelu = output == MatrixOutput::kBiasGeluF16;
+    std::vector<bool> written(out.as<uint16_t>().size());
+    for (uint32_t r = 0; r < kRows; ++r) {
+      const auto row = std::span(x).subspan(size_t{r} * kDepth, kDepth);
+      for (uint32_t n = 0; n < kColumns; ++n) {
+        double sum = bias[n];
+        for (uint32_t k = 0; k < kDepth; ++k) sum += double{row[k]} * matrix.row(n)[k];
+        const double bound = testing::DotBound(kDepth, testing::Norm(row),
+                                               testing::Norm(matrix.row(n)), kEpsilonF16);
+        const uint32_t page = r / block_tokens * kHeads + n / kHeadDim;
+        const uint32_t at =
+            gelu ? r * stride + n
+                 : (page * block_tokens + r % block_tokens) * kHeadDim + n % kHeadDim;
+        written[at] = true;
+        const float value = HalfToFloat(out.as<uint16_t>()[at]);
+        const double expected = gelu ? reference::GeluTanh(static_cast<float>(sum)) : sum;
+        // The activation's slope is at most 1.13.
+        EXPECT_NEAR(
+            gelu ? value * kGegluHalfScale : value, expected,
+            1.13 * bound + kEpsilonF16 * (std::abs(expected) + bound) + 0x1p-25 * kGegluHalfScale)
+            << "row " << r << " column " << n;
+      }
+    }
+    for (size_t i = 0; i < written.size(); ++i) {
+      EXPECT_TRUE(written[i] || testing::IsGuard(out.data().subspan(2 * i, 2))) << i;
+    }
+  }
+}
+
 TEST_P(MatrixPathTest, LeavesNoTraceWithoutRows) {
   tuning_.matrix.tiles = {{.columns = 16, .rows = 16, .subgroups = 2, .groups = 8}};
   const TileMatrix matrix(device(), DType::kQ8_0, 64, 512, 5);

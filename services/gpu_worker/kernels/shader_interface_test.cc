@@ -340,6 +340,8 @@ TEST(GpuShaderInterfaceTest, ArgumentsHaveTheSameNumbers) {
   EXPECT_EQ(glsl::kOutputF32, static_cast<uint32_t>(MatrixOutput::kF32));
   EXPECT_EQ(glsl::kOutputGegluF32, static_cast<uint32_t>(MatrixOutput::kGegluF32));
   EXPECT_EQ(glsl::kOutputGegluF16, static_cast<uint32_t>(MatrixOutput::kGegluF16));
+  EXPECT_EQ(glsl::kOutputBiasGeluF16, static_cast<uint32_t>(MatrixOutput::kBiasGeluF16));
+  EXPECT_EQ(glsl::kOutputHeadsF16, static_cast<uint32_t>(MatrixOutput::kHeadsF16));
   EXPECT_EQ(glsl::kCopyPiece, kCopyPiece);
   EXPECT_EQ(glsl::kMaxPoolThreads, kMaxPoolThreads);
   EXPECT_EQ(glsl::kMaxHeadSlice, kMaxHeadSlice);

@@ -48,8 +48,9 @@ absl::Status VisionBuffers::MakeScratch(const vulkan::Device& device, const Visi
             "patches of a picture");
   make.Make(residual, rows * hidden * 4, MemoryKind::kDevice, "residual of a picture");
   make.Make(normed, activations(hidden), MemoryKind::kDevice, "normed patches");
-  make.Make(wide, rows * std::max<uint64_t>(3 * hidden, config.ffn_dim) * 4, MemoryKind::kDevice,
-            "products of a picture");
+  const uint64_t products = std::max<uint64_t>(3 * hidden, config.ffn_dim);
+  make.Make(wide, rows * (format == ActivationFormat::kF16 ? hidden : products) * 4,
+            MemoryKind::kDevice, "products of a picture");
   make.Make(sums, rows * hidden * 4, MemoryKind::kDevice, "sums of a picture");
   make.Make(q, rows * hidden * 2, MemoryKind::kDevice, "q of a picture");
   make.Make(k, page_bytes, MemoryKind::kDevice, "k of a picture");
@@ -140,8 +141,9 @@ absl::StatusOr<std::unique_ptr<VisionBuffers>> VisionBuffers::Create(const vulka
     TANDEM_RETURN_IF_ERROR(make.status());
     TANDEM_RETURN_IF_ERROR(uploader.Upload(zeros, buffers->matrix_arrivals, 0));
   }
-  // What a kernel leaves out reads as zero, not as what was there: K and V of the last block.
-  for (const Buffer* const buffer : {&buffers->k, &buffers->v}) {
+  // What a kernel leaves out reads as zero, not as what was there: K and V of the last block, what
+  // fills up the rows of `activated`.
+  for (const Buffer* const buffer : {&buffers->k, &buffers->v, &buffers->activated}) {
     TANDEM_RETURN_IF_ERROR(uploader.Clear(*buffer));
   }
   TANDEM_RETURN_IF_ERROR(buffers->UploadWeights(device, uploader, weights, format));

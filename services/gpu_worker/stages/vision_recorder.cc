@@ -43,27 +43,39 @@ VisionRecorder::Product VisionRecorder::PatchProduct(VisionRole role, uint32_t l
           .max_rows = config_.num_patches()};
 }
 
+Launch VisionRecorder::LaunchOf(const Product& product, const DeviceShard& shard,
+                                const MatrixWorkspace& workspace) const {
+  if (on_units() && UsesMatrixUnits(tuning_, product.weights->dtype, product.max_rows)) {
+    return MatrixMatmulLaunch(tuning_, *product.weights, shard,
+                              {.count = product.count,
+                               .x = product.x,
+                               .x_scale = product.input_scale,
+                               .output = product.output,
+                               .destination = product.destination,
+                               .out_stride = product.out_stride,
+                               .max_rows = product.max_rows,
+                               .workspace = workspace,
+                               .bias = product.bias,
+                               .head_dim = product.head_dim,
+                               .block_tokens = product.block_tokens});
+  }
+  return PlainMatmulLaunch(tuning_, *product.weights, shard,
+                           {.count = product.count,
+                            .x = product.x,
+                            .x_f16 = product.input == ActivationFormat::kF16,
+                            .destination = product.destination,
+                            .out_stride = product.out_stride,
+                            .max_rows = product.max_rows});
+}
+
 absl::Status VisionRecorder::Multiply(std::initializer_list<Product> products) {
   for (const Product& product : products) {
-    MatmulArgs args = {.count = product.count,
-                       .x = product.x,
-                       .destination = product.destination,
-                       .out_stride = product.out_stride,
-                       .max_rows = product.max_rows};
-    Matmul matmul;
-    matmul.input = product.input;
-    if (context_.format == ActivationFormat::kF16 &&
-        UsesMatrixUnits(tuning_, product.weights->dtype, args.max_rows)) {
-      matmul.kernel = MatmulKernel::kMatrix;
-      matmul.input_scale = product.input_scale;
-    }
+    const std::vector<DeviceShard>& shards = product.weights->shards;
     // There is one workspace.
-    if (products.size() == 1 && product.weights->shards.size() == 1) {
-      args.workspace = buffers_.workspace();
-    }
-    for (const DeviceShard& shard : product.weights->shards) {
+    const bool alone = products.size() == 1 && shards.size() == 1;
+    for (const DeviceShard& shard : shards) {
       TANDEM_RETURN_IF_ERROR(context_.kernels->Record(
-          MatmulLaunch(tuning_, matmul, *product.weights, shard, args), recorder_));
+          LaunchOf(product, shard, alone ? buffers_.workspace() : MatrixWorkspace()), recorder_));
     }
   }
   recorder_.Barrier();
@@ -105,26 +117,45 @@ absl::Status VisionRecorder::Begin(uint32_t lane, uint32_t picture) {
   return AddNorm(buffers_.positions.address(), kPatchBias, 0, 0);
 }
 
-absl::Status VisionRecorder::Attend(uint32_t layer_idx) {
-  const auto product = [&](VisionRole role, uint32_t part) {
-    return PatchProduct(role, layer_idx, buffers_.normed.address(),
-                        buffers_.wide.address() + uint64_t{part} * config_.hidden_dim * 4,
-                        3 * config_.hidden_dim);
+absl::Status VisionRecorder::Project(uint32_t layer_idx) {
+  const uint32_t hidden = config_.hidden_dim, heads = config_.num_heads;
+  const uint64_t x = buffers_.normed.address();
+  if (on_units()) {
+    const auto heads_of = [&](VisionRole role, VisionRole bias, const vulkan::Buffer& to,
+                              uint32_t block_tokens) {
+      Product product = PatchProduct(role, layer_idx, x, to.address(), hidden);
+      product.output = MatrixOutput::kHeadsF16;
+      product.bias = Vector(bias, layer_idx);
+      product.head_dim = config_.head_dim();
+      product.block_tokens = block_tokens;
+      return product;
+    };
+    return Multiply({heads_of(kQWeight, kQBias, buffers_.q, 1),
+                     heads_of(kKWeight, kKBias, buffers_.k, kVisionBlockTokens),
+                     heads_of(kVWeight, kVBias, buffers_.v, kVisionBlockTokens)});
+  }
+  const auto part = [&](VisionRole role, uint32_t number) {
+    return PatchProduct(role, layer_idx, x,
+                        buffers_.wide.address() + uint64_t{number} * hidden * sizeof(float),
+                        3 * hidden);
   };
-  TANDEM_RETURN_IF_ERROR(
-      Multiply({product(kQWeight, 0), product(kKWeight, 1), product(kVWeight, 2)}));
+  TANDEM_RETURN_IF_ERROR(Multiply({part(kQWeight, 0), part(kKWeight, 1), part(kVWeight, 2)}));
+  return Run(SplitHeadsLaunch(tuning_, {.sums = buffers_.wide.address(),
+                                        .q_bias = Vector(kQBias, layer_idx),
+                                        .k_bias = Vector(kKBias, layer_idx),
+                                        .v_bias = Vector(kVBias, layer_idx),
+                                        .q = buffers_.q.address(),
+                                        .k_cache = buffers_.k.address(),
+                                        .v_cache = buffers_.v.address(),
+                                        .num_heads = heads,
+                                        .head_dim = config_.head_dim(),
+                                        .block_tokens = kVisionBlockTokens,
+                                        .rows = config_.num_patches()}));
+}
+
+absl::Status VisionRecorder::Attend(uint32_t layer_idx) {
+  TANDEM_RETURN_IF_ERROR(Project(layer_idx));
   const uint32_t heads = config_.num_heads, head_dim = config_.head_dim();
-  TANDEM_RETURN_IF_ERROR(Run(SplitHeadsLaunch(tuning_, {.sums = buffers_.wide.address(),
-                                                        .q_bias = Vector(kQBias, layer_idx),
-                                                        .k_bias = Vector(kKBias, layer_idx),
-                                                        .v_bias = Vector(kVBias, layer_idx),
-                                                        .q = buffers_.q.address(),
-                                                        .k_cache = buffers_.k.address(),
-                                                        .v_cache = buffers_.v.address(),
-                                                        .num_heads = heads,
-                                                        .head_dim = head_dim,
-                                                        .block_tokens = kVisionBlockTokens,
-                                                        .rows = config_.num_patches()})));
   const auto scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_dim)));
   if (buffers_.tiles != 0) {
     return Run(TiledLaunch(tuning_, {.push = {.step = buffers_.step.address(),
@@ -156,21 +187,25 @@ absl::Status VisionRecorder::Attend(uint32_t layer_idx) {
                              config_.num_patches()));
 }
 
-absl::Status VisionRecorder::Ffn(uint32_t layer_idx) {
-  TANDEM_RETURN_IF_ERROR(Multiply({PatchProduct(kUpWeight, layer_idx, buffers_.normed.address(),
-                                                buffers_.wide.address(), config_.ffn_dim)}));
+absl::Status VisionRecorder::Activate(uint32_t layer_idx) {
+  const auto stride = static_cast<uint32_t>(PackedColumns(config_.ffn_dim));
+  const uint64_t bias = Vector(kUpBias, layer_idx);
+  const uint64_t x = buffers_.normed.address(), to = buffers_.activated.address();
+  if (on_units()) {
+    Product up = PatchProduct(kUpWeight, layer_idx, x, to, stride);
+    up.output = MatrixOutput::kBiasGeluF16;
+    up.bias = bias;
+    return Multiply({up});
+  }
   TANDEM_RETURN_IF_ERROR(
-      Run(BiasGeluLaunch(tuning_, {.source = buffers_.wide.address(),
-                                   .bias = Vector(kUpBias, layer_idx),
-                                   .destination = buffers_.activated.address(),
-                                   .cols = config_.ffn_dim,
-                                   .stride = static_cast<uint32_t>(PackedColumns(config_.ffn_dim)),
-                                   .rows = config_.num_patches(),
-                                   .format = context_.format})));
-  Product down = PatchProduct(kDownWeight, layer_idx, buffers_.activated.address(),
-                              buffers_.sums.address(), config_.hidden_dim);
-  down.input_scale = kGegluHalfScale;  // as bias_gelu.comp leaves it
-  return Multiply({down});
+      Multiply({PatchProduct(kUpWeight, layer_idx, x, buffers_.wide.address(), config_.ffn_dim)}));
+  return Run(BiasGeluLaunch(tuning_, {.source = buffers_.wide.address(),
+                                      .bias = bias,
+                                      .destination = to,
+                                      .cols = config_.ffn_dim,
+                                      .stride = stride,
+                                      .rows = config_.num_patches(),
+                                      .format = context_.format}));
 }
 
 absl::Status VisionRecorder::Layer(uint32_t layer_idx) {
@@ -181,7 +216,11 @@ absl::Status VisionRecorder::Layer(uint32_t layer_idx) {
   out.input = ActivationFormat::kF16;  // whatever the other activations are
   TANDEM_RETURN_IF_ERROR(Multiply({out}));
   TANDEM_RETURN_IF_ERROR(AddNorm(residual, kOutBias, layer_idx, layer_idx));
-  TANDEM_RETURN_IF_ERROR(Ffn(layer_idx));
+  TANDEM_RETURN_IF_ERROR(Activate(layer_idx));
+  Product down = PatchProduct(kDownWeight, layer_idx, buffers_.activated.address(),
+                              buffers_.sums.address(), config_.hidden_dim);
+  down.input_scale = kGegluHalfScale;  // of float16 alone
+  TANDEM_RETURN_IF_ERROR(Multiply({down}));
   return AddNorm(residual, kDownBias, layer_idx, layer_idx + 1);
 }
 

@@ -38,9 +38,14 @@ class VisionRecorder {
   absl::Status Finish(uint32_t lane, uint32_t picture);
 
  private:
+  // Q, K and V as attention reads them.
+  absl::Status Project(uint32_t layer_idx);
   absl::Status Attend(uint32_t layer_idx);
-  absl::Status Ffn(uint32_t layer_idx);
+  // The input of the FFN's second matmul.
+  absl::Status Activate(uint32_t layer_idx);
   absl::Status Run(const Launch& launch);
+  // Matmuls write what the next kernel reads: else, kernels of their own add biases.
+  bool on_units() const { return context_.format == ActivationFormat::kF16; }
   struct Product {
     const DeviceTensor* weights = nullptr;
     uint64_t x = 0;
@@ -50,10 +55,17 @@ class VisionRecorder {
     uint32_t out_stride = 0;
     uint64_t count = 0;  // address of the number of rows
     uint32_t max_rows = 0;
+    // On matrix units alone, as in MatrixArgs.
+    MatrixOutput output = MatrixOutput::kF32;
+    uint64_t bias = 0;
+    uint32_t head_dim = 8;
+    uint32_t block_tokens = 1;
   };
   // With a matrix of the encoder, for all patches, of activations `x`.
   Product PatchProduct(VisionRole role, uint32_t layer_idx, uint64_t x, uint64_t destination,
                        uint32_t out_stride) const;
+  Launch LaunchOf(const Product& product, const DeviceShard& shard,
+                  const MatrixWorkspace& workspace) const;
   // All of them may run at the same time.
   absl::Status Multiply(std::initializer_list<Product> products);
   // residual += sums + bias (or = positions + ..., for Begin), and the norm that follows.

@@ -6,6 +6,7 @@ PUSH_BLOCK(MatrixPush)
   uint64_t destination;  // [rows, out_stride] of OUTPUT's type
   uint64_t workspace;    // float32 [split tiles, parts of k, ROWS * SUBGROUPS * COLUMNS]
   uint64_t arrivals;     // uint32 [split tiles], zero before and after
+  uint64_t bias;         // float32 [out_stride], of kOutputBiasGeluF16 and kOutputHeadsF16
   uint k_dim;            // a multiple of 32
   uint n_dim;            // rows of w in this shard
   uint out_stride;
