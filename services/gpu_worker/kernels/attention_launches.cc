@@ -292,6 +292,14 @@ bool HasChainsKernel(const Tuning& tuning, uint32_t num_heads, uint32_t num_kv_h
   return vectors * (head_dim / 8 + 1) * 16 + kChainsThreads / 2 * 8 <= tuning.max_shared_bytes;
 }
 
+uint32_t ChainRows(const Tuning& tuning, uint32_t num_heads, uint32_t num_kv_heads,
+                   uint32_t head_dim) {
+  const TiledShape tiles = MakeTiledShape(tuning, num_heads, num_kv_heads, head_dim);
+  const bool pays = tiles.kernel != KernelId::kTiledQuads ||
+                    HasChainsKernel(tuning, num_heads, num_kv_heads, head_dim);
+  return pays ? kLongChain : kLongRows;
+}
+
 Launch ChainsLaunch(const Tuning& tuning, const ChainsArgs& args) {
   const ChainsPush& push = args.push;
   TANDEM_CHECK(HasChainsKernel(tuning, push.num_heads, push.num_kv_heads, args.head_dim));

@@ -8,18 +8,23 @@
 
 namespace tandem::gpu {
 
-AttentionStepLayout::AttentionStepLayout(const StepLimits& limits, uint32_t rows_a_tile)
-    : tile_rows(rows_a_tile), max_pictures(limits.max_pictures), picture_rows(limits.picture_rows) {
+AttentionStepLayout::AttentionStepLayout(const StepLimits& limits, uint32_t rows_a_tile,
+                                         uint32_t rows_a_chain)
+    : tile_rows(rows_a_tile),
+      chain_rows(rows_a_chain),
+      max_pictures(limits.max_pictures),
+      picture_rows(limits.picture_rows) {
   const uint32_t rows = std::bit_ceil(limits.max_rows);
   tiles = rows * sizeof(AttentionRow);
   bytes = tiles + MaxTiles(rows, tile_rows, max_pictures) * sizeof(AttentionTile);
 }
 
-Sequences SequencesOf(const StepBatch& batch) {
+Sequences SequencesOf(const StepBatch& batch, uint32_t chain_rows) {
   uint32_t most = 0;
   for (const SequenceEntry& sequence : batch.sequences) most = std::max(most, sequence.num_rows);
   if (!batch.pictures.empty() || most >= kLongRows) return Sequences::kLong;
-  return most >= LongRows(batch.header.num_rows) ? Sequences::kChains : Sequences::kShort;
+  const bool any_long = most >= LongRows(batch.header.num_rows, chain_rows);
+  return any_long ? Sequences::kChains : Sequences::kShort;
 }
 
 namespace {
@@ -40,7 +45,7 @@ void WriteAttentionStep(const StepBatch& batch, const AttentionStepLayout& layou
                         std::span<std::byte> area) {
   TANDEM_CHECK(area.size() == layout.bytes);
   const auto tables = static_cast<uint32_t>(BlockTableOffset(batch.header));
-  const uint32_t long_rows = LongRows(batch.header.num_rows);
+  const uint32_t long_rows = LongRows(batch.header.num_rows, layout.chain_rows);
   std::byte* to_row = area.data();
   std::byte* to_tile = area.data() + layout.tiles;
   const auto put = [](std::byte*& to, const auto& entry) {

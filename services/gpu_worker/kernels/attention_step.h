@@ -22,8 +22,9 @@ inline constexpr uint32_t kLongChain = 4, kFewestChainRows = 17, kMostChainRows 
 // Rows that make a sequence of a step of `num_rows` rows long.  A step with tiles may have a launch more, which rotates
 // and writes the cache; from 17 rows on, a few chains of guesses pay for that (measured on an H200).  Larger steps have
 // prompts, and most of the tiles that short sequences could need would be empty.
-constexpr uint32_t LongRows(uint32_t num_rows) {
-  return num_rows >= kFewestChainRows && num_rows <= kMostChainRows ? kLongChain : kLongRows;
+// `chain_rows`: kLongChain, or kLongRows where tiles do not pay for chains (ChainRows).
+constexpr uint32_t LongRows(uint32_t num_rows, uint32_t chain_rows = kLongChain) {
+  return num_rows >= kFewestChainRows && num_rows <= kMostChainRows ? chain_rows : kLongRows;
 }
 
 struct AttentionRow {
@@ -56,8 +57,10 @@ constexpr uint32_t MaxTiles(uint32_t num_rows, uint32_t tile_rows, uint32_t max_
 
 struct AttentionStepLayout {
   // `limits`: its rows and pictures.
-  AttentionStepLayout(const StepLimits& limits, uint32_t rows_a_tile);
+  AttentionStepLayout(const StepLimits& limits, uint32_t rows_a_tile,
+                      uint32_t rows_a_chain = kLongChain);
   uint32_t tile_rows = 0;  // 0: there are no tiles, every row is decoded
+  uint32_t chain_rows = 0;
   uint32_t max_pictures = 0, picture_rows = 0;
   size_t tiles = 0;  // offset, bytes
   size_t bytes = 0;
@@ -70,7 +73,7 @@ enum class Sequences : uint8_t {
   kLong,
 };
 inline constexpr int kNumSequencesKinds = 3;
-Sequences SequencesOf(const StepBatch& batch);
+Sequences SequencesOf(const StepBatch& batch, uint32_t chain_rows = kLongChain);
 
 // Writes the rows and tiles of `batch`, and marks unused entries up to the row bucket (the next
 // power of two).  The longest tiles come first.  REQUIRES area.size() == layout.bytes.

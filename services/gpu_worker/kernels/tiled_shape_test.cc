@@ -80,7 +80,7 @@ TEST(TiledShapeTest, LittleSharedMemoryLeavesFewerPositionsThenThePlainKernel) {
 }
 
 // Of a step with sequences of so many rows.
-Sequences Of(const std::vector<uint32_t>& rows) {
+Sequences Of(const std::vector<uint32_t>& rows, uint32_t chain_rows = kLongChain) {
   StepBatch batch;
   std::vector<SequenceEntry> sequences;
   for (const uint32_t n : rows) {
@@ -88,7 +88,7 @@ Sequences Of(const std::vector<uint32_t>& rows) {
     batch.header.num_rows += n;
   }
   batch.sequences = sequences;
-  return SequencesOf(batch);
+  return SequencesOf(batch, chain_rows);
 }
 
 TEST(TiledShapeTest, ChainsOfGuessesAreLongInStepsOf17To64Rows) {
@@ -100,6 +100,16 @@ TEST(TiledShapeTest, ChainsOfGuessesAreLongInStepsOf17To64Rows) {
   EXPECT_EQ(Of({3, 3, 3, 3, 3, 3}), Sequences::kShort);
   EXPECT_EQ(Of(std::vector<uint32_t>(9, 8)), Sequences::kShort) << "72 rows";
   EXPECT_EQ(Of({8, 8, 1, 80}), Sequences::kLong);
+}
+
+TEST(TiledShapeTest, ChainsAreShortWhereTilesDoNotPayForThem) {
+  EXPECT_EQ(Of({4, 4, 4, 4, 4}, kLongRows), Sequences::kShort);
+  EXPECT_EQ(Of({1, 8, 9}, kLongRows), Sequences::kLong);
+  // The kernel for chains takes heads of 64 and 128.
+  EXPECT_EQ(ChainRows(With(kQuads), 4, 2, 128), kLongChain);
+  EXPECT_EQ(ChainRows(With(kQuads), 4, 2, 256), kLongRows);
+  const Tuning rows = With({.path = MatrixPath::kRows, .sums_in_columns = true});
+  EXPECT_EQ(ChainRows(rows, 4, 2, 256), kLongChain);
 }
 
 TEST(TiledShapeTest, ALargerStepHasRoomForASmallersTiles) {

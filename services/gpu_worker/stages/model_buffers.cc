@@ -189,6 +189,7 @@ absl::StatusOr<std::unique_ptr<ModelBuffers>> ModelBuffers::Create(
   if (kinds.contains(StageKind::kAttend) && tuning.decode.enabled) {
     buffers->tile_rows =
         MakeTiledShape(tuning, config.num_heads, config.num_kv_heads, config.head_dim).tile_rows;
+    buffers->chain_rows = ChainRows(tuning, config.num_heads, config.num_kv_heads, config.head_dim);
     TANDEM_ASSIGN_OR_RETURN(
         buffers->decode_rows,
         MakeDecode(device, uploader, tuning, load, buffers->tile_rows, whole, buffers->lanes));

@@ -43,7 +43,8 @@ struct StepShape {
   Sequences sequences = Sequences::kShort;
   bool outputs_rise = true;  // output rows strictly increase (no duplicates)
 
-  static StepShape Of(const StepBatch& step);
+  // `chain_rows`: as SequencesOf takes it.
+  static StepShape Of(const StepBatch& step, uint32_t chain_rows);
 };
 
 class SegmentProgram {
