@@ -1,7 +1,6 @@
 #include "services/npu_worker/package/package.h"
 
 #include <algorithm>
-#include <filesystem>
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"

@@ -35,8 +35,8 @@ struct NpuOperator {
   ArrayShape array;                   // of the device; columns as many as the xclbin takes
   uint32_t head_dim = 0;              // kAttention
   DType weight_dtype = DType::kQ8_0;  // kGemm
-  std::string xclbin_path;
-  std::string kernel_name;
+  std::string xclbin_path;  // operators may share one: they share its hardware context then
+  std::string kernel_name;  // unique in the xclbin
   std::vector<OperatorArgument> arguments;  // in the order of ArgumentNames
   ParameterPlace parameters;
   std::string source, revision, toolchain;  // where it comes from

@@ -178,6 +178,30 @@ absl::Status CheckUnique(const Object& manifest, const std::vector<NpuOperator>&
   return absl::OkStatus();
 }
 
+// Operators that share an xclbin run in one hardware context: each is a kernel of it, over the same columns.
+absl::Status CheckSharedXclbins(const Object& manifest, const std::vector<NpuOperator>& operators) {
+  for (size_t i = 0; i < operators.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) {
+      const NpuOperator &a = operators[j], &b = operators[i];
+      if (a.xclbin_path != b.xclbin_path) continue;
+      const std::string file = std::filesystem::path(a.xclbin_path).filename().string();
+      if (a.kernel_name == b.kernel_name) {
+        return manifest.Wrong(
+            "operators", absl::StrFormat("a kernel each: '%s' and '%s' are both kernel '%s' of %s",
+                                         ClientText(a.name), ClientText(b.name),
+                                         ClientText(a.kernel_name), ClientText(file)));
+      }
+      if (a.array == b.array) continue;
+      return manifest.Wrong(
+          "operators",
+          absl::StrFormat("of as many columns where they share %s: '%s' has %d, '%s' has %d",
+                          ClientText(file), ClientText(a.name), a.array.num_columns,
+                          ClientText(b.name), b.array.num_columns));
+    }
+  }
+  return absl::OkStatus();
+}
+
 // A folder without package.json: a package of the interface before this one, or none at all.
 absl::Status NoPackage(const std::string& folder) {
   std::error_code error;
@@ -221,6 +245,7 @@ absl::StatusOr<OperatorPackage> ReadPackage(const std::string& folder) {
     package.operators.push_back(std::move(op));
   }
   TANDEM_RETURN_IF_ERROR(CheckUnique(manifest, package.operators));
+  TANDEM_RETURN_IF_ERROR(CheckSharedXclbins(manifest, package.operators));
   return package;
 }
 

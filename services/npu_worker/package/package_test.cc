@@ -30,13 +30,13 @@ constexpr char kPackage[] = R"({
                     "num_keys", "window", "scale", "picture_first", "picture_last"]},
      "provenance": {"source": "here", "revision": "1", "toolchain": "none"}, "licence": "Apache-2.0"},
     {"name": "g", "control": "gemm", "device": "npu4", "columns": 4, "numbers": "bf16",
-     "xclbin": "a.xclbin", "kernel": "MLIR_AIE", "shapes": {"weight_format": "q4_0"},
+     "xclbin": "b.xclbin", "kernel": "MLIR_AIE", "shapes": {"weight_format": "q4_0"},
      "arguments": [{"name": "activations", "index": 3, "group": 0}, {"name": "weights", "index": 4, "group": 0},
                    {"name": "output", "index": 5, "group": 0}],
      "parameters": {"address": 64512, "lock": 15, "words": ["num_input_tiles", "num_output_tiles"]},
      "provenance": {"source": "here", "revision": "1", "toolchain": "none"}, "licence": "MIT"},
     {"name": "r", "control": "rows", "device": "npu4", "columns": 8, "numbers": "bf16",
-     "xclbin": "a.xclbin", "kernel": "MLIR_AIE", "shapes": {},
+     "xclbin": "a.xclbin", "kernel": "rows", "shapes": {},
      "arguments": [{"name": "first", "index": 3, "group": 0}, {"name": "second", "index": 4, "group": 0},
                    {"name": "output", "index": 5, "group": 0}, {"name": "weights", "index": 6, "group": 0}],
      "parameters": {"address": 64512, "lock": 15, "words": ["function", "num_rows", "size", "num_heads",
@@ -51,6 +51,7 @@ class PackageTest : public ::testing::Test {
     const uint64_t length = xclbin.size();
     std::memcpy(xclbin.data() + 304, &length, sizeof(length));
     Write("a.xclbin", xclbin);
+    Write("b.xclbin", xclbin);
     Write("package.json", kPackage);
   }
   void Write(const std::string& name, const std::string& content) {
@@ -90,6 +91,8 @@ TEST_F(PackageTest, ReadsOperators) {
   EXPECT_EQ(ParameterNames(ControlKind::kRows).size(), sizeof(RowParameters) / sizeof(uint32_t));
   ASSERT_NE(package.FindRows(), nullptr);
   EXPECT_EQ(package.FindRows()->name, "r");
+  EXPECT_EQ(package.operators[0].xclbin_path, package.FindRows()->xclbin_path);
+  EXPECT_EQ(package.FindRows()->kernel_name, "rows");
 }
 
 TEST_F(PackageTest, AGemmIsFoundByTheFormatOfItsWeights) {
@@ -151,6 +154,10 @@ TEST_F(PackageTest, RefusesWhatIsWrongAndNamesIt) {
       {"\"address\": 4096", "\"address\": 65500", "'address'"},
       {"\"lock\": 3", "\"lock\": 16", "'lock'"},
       {"\"first_position\", \"first_key\"", "\"first_key\", \"first_position\"", "in this order"},
+      {"\"rows\", \"shapes\"", "\"MLIR_AIE\", \"shapes\"",
+       "'a256' and 'r' are both kernel 'MLIR_AIE' of a.xclbin"},
+      {"b.xclbin\", \"kernel\": \"MLIR_AIE\"", "a.xclbin\", \"kernel\": \"g\"",
+       "share a.xclbin: 'a256' has 8, 'g' has 4"},
       {"\"name\": \"g\"", "\"name\": \"a256\"", "without doubles"},
       {"\"a.xclbin\"", "\"../a.xclbin\"", "'xclbin'"},
       {"\"a.xclbin\"", "\"/etc/passwd\"", "'xclbin'"},
@@ -168,8 +175,8 @@ TEST_F(PackageTest, RefusesWhatIsWrongAndNamesIt) {
 }
 
 TEST_F(PackageTest, RefusesFilesThatAreNoXclbin) {
-  EXPECT_THAT(ReadWith("\"a.xclbin\"", "\"b.xclbin\""),
-              StatusIs(absl::StatusCode::kNotFound, HasSubstr("b.xclbin")));
+  EXPECT_THAT(ReadWith("\"a.xclbin\"", "\"c.xclbin\""),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("c.xclbin")));
   Write("package.json", kPackage);
   Write("a.xclbin", "TNPI and so on");
   EXPECT_THAT(Read(), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("TNPI")));
