@@ -7,6 +7,14 @@ npu_driver_run(NAME npu1_driver_worker_test TEST npu_driver_worker_test ENVIRONM
 npu_driver_test(NAME npu_driver_layer_test SRCS npu_array_layer_test.cc DEPS ${worker} tandem_testing)
 npu_driver_run(NAME npu1_driver_layer_test TEST npu_driver_layer_test ENVIRONMENT NPU_EMU_PROFILE=npu1)
 
+# Once more with a context for each operator.
+npu_driver_run(NAME npu_driver_separate_layer_test TEST npu_driver_layer_test ENVIRONMENT NPU_DRIVER_PACKAGE=separate)
+npu_driver_run(NAME npu1_driver_separate_layer_test TEST npu_driver_layer_test
+  ENVIRONMENT NPU_EMU_PROFILE=npu1 NPU_DRIVER_PACKAGE=separate)
+
+npu_driver_test(NAME npu_driver_context_test SRCS npu_array_context_test.cc DEPS ${worker} tandem_testing)
+npu_driver_run(NAME npu1_driver_context_test TEST npu_driver_context_test ENVIRONMENT NPU_EMU_PROFILE=npu1)
+
 npu_driver_test(NAME npu_driver_kv_copy_test SRCS npu_kv_copy_test.cc DEPS ${worker} tandem_reference tandem_testing)
 npu_driver_run(NAME npu1_driver_kv_copy_test TEST npu_driver_kv_copy_test ENVIRONMENT NPU_EMU_PROFILE=npu1)
 
@@ -46,6 +54,13 @@ npu_driver_fault_test(AHangOfOutIsGivenUpAndTheWorkerRecovers
   NPU_EMU_HANG_MS=3000 NPU_EMU_HANG_AFTER=8 NPU_EMU_HANG_COUNT=1)
 npu_driver_fault_test(AHangWithinFfnLeavesTheResidualAndTheWorkerRecovers
   NPU_EMU_HANG_MS=3000 NPU_EMU_HANG_AFTER=10 NPU_EMU_HANG_COUNT=1)
+npu_driver_run(NAME npu_driver_fault.AHangWithinFfnOfSeparateContexts TEST npu_driver_fault_test
+  ARGUMENTS --gtest_filter=NpuDriverFaultTest.AHangWithinFfnLeavesTheResidualAndTheWorkerRecovers
+  ENVIRONMENT NPU_DRIVER_PACKAGE=separate NPU_EMU_HANG_MS=3000 NPU_EMU_HANG_AFTER=10 NPU_EMU_HANG_COUNT=1)
+npu_driver_fault_test(AnErrorWithinAListLeavesTheResidualAndTheWorkerRecovers NPU_EMU_ERROR_AFTER=10)
+npu_driver_fault_test(TheWorkersOwnTimeIsOverWithinAList
+  NPU_EMU_HANG_MS=3000 NPU_EMU_HANG_AFTER=10 NPU_EMU_HANG_COUNT=1)
+npu_driver_fault_test(ADeviceThatIsGoneBeforeAListLeavesTheResidual NPU_EMU_GONE_AFTER=13)
 npu_driver_fault_test(TheWorkersOwnTimeIsOverBeforeTheDriversIs
   NPU_EMU_HANG_MS=3000 NPU_EMU_HANG_AFTER=7 NPU_EMU_HANG_COUNT=1)
 npu_driver_fault_test(AFailedFirstCheckOfHealthIsTriedAgain
@@ -57,7 +72,11 @@ npu_driver_fault_test(ADeviceThatIsGoneIsUnavailable NPU_EMU_GONE_AFTER=8)
 npu_driver_fault_test(AFirmwareThatDoesNotAnswerNamesTheFix NPU_EMU_FIRMWARE_TIMEOUT=1)
 npu_driver_fault_test(AnotherProcessThatHoldsAllContextsIsNamed NPU_EMU_PROFILE=npu1 NPU_EMU_OTHER_CONTEXTS=6)
 npu_driver_fault_test(TheSeventhContextOfNpu1NamesTheFix NPU_EMU_PROFILE=npu1)
-npu_driver_fault_test(ContextsOfAnUnloadedPlanAreClosed NPU_EMU_PROFILE=npu1)
+npu_driver_fault_test(ContextsOfAnUnloadedPlanAreClosed NPU_EMU_PROFILE=npu1 NPU_DRIVER_PACKAGE=separate)
+npu_driver_fault_test(OneContextThatIsLeftIsEnoughForAnXclbinOfAllOperators
+  NPU_EMU_PROFILE=npu1 NPU_EMU_OTHER_CONTEXTS=5)
+npu_driver_fault_test(AnXclbinForEachOperatorNeedsMoreContexts
+  NPU_EMU_PROFILE=npu1 NPU_EMU_OTHER_CONTEXTS=5 NPU_DRIVER_PACKAGE=separate)
 npu_driver_fault_test(InstructionsBeyondTheHeapNameTheFix NPU_EMU_PROFILE=npu1)
 npu_driver_fault_test(TheSelfTestRefusesAnArrayThatDoesNothing NPU_EMU_SILENT=1)
 npu_driver_fault_test(TheSelfTestRefusesWrongAnswers NPU_EMU_WRONG_ANSWER=1)

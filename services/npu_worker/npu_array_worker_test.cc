@@ -12,7 +12,6 @@
 #include "services/common/weights/dequantize.h"
 #include "services/npu_worker/control/attention.h"
 #include "services/npu_worker/worker_test_support.h"
-#include "services/npu_worker/xrt/npu_device.h"
 
 namespace tandem::npu {
 namespace {
@@ -65,11 +64,9 @@ TEST_F(NpuArrayWorkerTest, StepsMakeNoBuffers) {
   ASSERT_OK_AND_ASSIGN(const auto runner,
                        PlanRunner::Create(testing::RandomWeightSet(config), {worker_},
                                           AttendSegments(config), {.num_lanes = 2}));
-  ASSERT_OK_AND_ASSIGN(const auto device,
-                       NpuDevice::Open({.xclbin_path = DriverPackage() + "/attention_64.xclbin",
-                                        .kernel_name = "MLIR_AIE"}));
-  const auto next_address = [&device] {
-    auto buffer = device->Allocate(0, 4096);
+  ASSERT_OK_AND_ASSIGN(const auto kernel, OpenDriverKernel("attention_64"));
+  const auto next_address = [&kernel] {
+    auto buffer = kernel->Allocate(0, 4096);
     return *buffer->DeviceAddress();
   };
   const uint64_t first = next_address();

@@ -8,12 +8,12 @@
 #include "absl/time/clock.h"
 #include "services/common/testing/paths.h"
 #include "services/common/testing/status_matchers.h"
+#include "services/npu_worker/emulator/driver/driver_counts.h"
 #include "services/npu_worker/operators/gemm_self_test.h"
 #include "services/npu_worker/operators/row_self_test.h"
 #include "services/npu_worker/package/package.h"
 #include "services/npu_worker/worker_test_support.h"
 #include "services/npu_worker/xrt/device_access.h"
-#include "services/npu_worker/xrt/npu_device.h"
 
 namespace tandem::npu {
 namespace {
@@ -27,21 +27,14 @@ using testing::StepBuilder;
 
 constexpr uint64_t kMiB = uint64_t{1} << 20;
 
-absl::StatusOr<std::unique_ptr<NpuDevice>> OpenDevice() {
-  return NpuDevice::Open(
-      {.xclbin_path = DriverPackage() + "/attention_64.xclbin", .kernel_name = "MLIR_AIE"});
-}
-
 // The self-test of one operator alone: GemmSelfTest, or RowSelfTest.
 template <typename Test>
 absl::Status TestAlone(const std::string& name) {
   TANDEM_ASSIGN_OR_RETURN(const OperatorPackage package, OperatorPackage::Read(DriverPackage()));
   const auto op = std::ranges::find(package.operators, name, &NpuOperator::name);
   if (op == package.operators.end()) return absl::NotFoundError("no such operator");
-  TANDEM_ASSIGN_OR_RETURN(
-      std::shared_ptr<NpuDevice> device,
-      NpuDevice::Open({.xclbin_path = op->xclbin_path, .kernel_name = op->kernel_name}));
-  TANDEM_ASSIGN_OR_RETURN(const auto test, Test::Create(std::move(device), *op));
+  TANDEM_ASSIGN_OR_RETURN(auto kernel, OpenDriverKernel(name));
+  TANDEM_ASSIGN_OR_RETURN(const auto test, Test::Create(std::move(kernel), *op));
   return test->Run(absl::Seconds(60));
 }
 // The worker's self-test, and those of the row functions and of the GEMMs, end with DATA_LOSS and this text.
@@ -155,6 +148,48 @@ TEST(NpuDriverFaultTest, AHangWithinFfnLeavesTheResidualAndTheWorkerRecovers) {
   EXPECT_OK(worker->CheckHealth());
 }
 
+// NPU_EMU_ERROR_AFTER=10: as above, GeGLU fails, and the list stops there.
+TEST(NpuDriverFaultTest, AnErrorWithinAListLeavesTheResidualAndTheWorkerRecovers) {
+  ASSERT_OK_AND_ASSIGN(const auto worker, MakeEmulatedWorker());
+  LoadedWorker loaded(*worker, {StageKind::kFfn});
+  ASSERT_OK(loaded.Load());
+  const uint64_t before = emulator::ReadDriverCounts().commands;
+  EXPECT_THAT(loaded.Run(), StatusIs(absl::StatusCode::kUnavailable, HasSubstr("with an error")));
+  EXPECT_EQ(emulator::ReadDriverCounts().commands - before, 3u) << "two norms, a GEMM";
+  EXPECT_EQ(loaded.Residual(), loaded.ones);
+  EXPECT_THAT(loaded.Run(), HasCode(absl::StatusCode::kUnavailable)) << "until the plan is loaded";
+  ASSERT_OK(loaded.Load());
+  ASSERT_OK(loaded.Run());
+  EXPECT_NE(loaded.Residual(), loaded.ones);
+  EXPECT_OK(worker->CheckHealth());
+}
+
+// NPU_EMU_HANG_MS=3000, as above: the list is one command for the worker's time.
+TEST(NpuDriverFaultTest, TheWorkersOwnTimeIsOverWithinAList) {
+  ASSERT_OK_AND_ASSIGN(const auto worker, MakeEmulatedWorker(kRunTimeout));
+  LoadedWorker loaded(*worker, {StageKind::kFfn});
+  ASSERT_OK(loaded.Load());
+  const absl::Time start = absl::Now();
+  EXPECT_THAT(loaded.Run(), HasCode(absl::StatusCode::kUnavailable));
+  EXPECT_LT(absl::Now() - start, kDriverRecovery);
+  EXPECT_EQ(loaded.Residual(), loaded.ones);
+  ASSERT_OK(loaded.Load());
+  ASSERT_OK(loaded.Run());
+  EXPECT_NE(loaded.Residual(), loaded.ones);
+}
+
+// NPU_EMU_GONE_AFTER=13: the self-test's seven commands and the first step's six.
+TEST(NpuDriverFaultTest, ADeviceThatIsGoneBeforeAListLeavesTheResidual) {
+  ASSERT_OK_AND_ASSIGN(const auto worker, MakeEmulatedWorker());
+  LoadedWorker loaded(*worker, {StageKind::kFfn});
+  ASSERT_OK(loaded.Load());
+  ASSERT_OK(loaded.Run());
+  EXPECT_NE(loaded.Residual(), loaded.ones);
+  EXPECT_THAT(loaded.Run(), HasCode(absl::StatusCode::kUnavailable));
+  EXPECT_EQ(loaded.Residual(), loaded.ones);
+  EXPECT_FALSE(loaded.Load().ok());
+}
+
 // NPU_EMU_HANG_MS=3000, after the self-test's seven commands, once: the first check of health.
 TEST(NpuDriverFaultTest, AFailedFirstCheckOfHealthIsTriedAgain) {
   ASSERT_OK_AND_ASSIGN(const auto worker, MakeEmulatedWorker());
@@ -234,27 +269,28 @@ TEST(NpuDriverFaultTest, AnotherProcessThatHoldsAllContextsIsNamed) {
 
 // NPU_EMU_PROFILE=npu1
 TEST(NpuDriverFaultTest, TheSeventhContextOfNpu1NamesTheFix) {
-  std::vector<std::unique_ptr<NpuDevice>> devices;
+  std::vector<std::shared_ptr<NpuKernel>> kernels;
   for (int i = 0; i < 6; ++i) {
-    ASSERT_OK_AND_ASSIGN(auto device, OpenDevice());
-    devices.push_back(std::move(device));
+    ASSERT_OK_AND_ASSIGN(auto kernel, OpenDriverKernel("attention_64"));
+    kernels.push_back(std::move(kernel));
   }
-  EXPECT_THAT(OpenDevice().status(),
+  EXPECT_THAT(OpenDriverKernel("attention_64").status(),
               StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("end other programs")));
-  devices.pop_back();
-  EXPECT_OK(OpenDevice());
+  kernels.pop_back();
+  EXPECT_OK(OpenDriverKernel("attention_64"));
 }
 
 // Contexts that another process could open now.
 size_t FreeContexts() {
-  std::vector<std::unique_ptr<NpuDevice>> devices;
-  for (auto device = OpenDevice(); device.ok(); device = OpenDevice()) {
-    devices.push_back(*std::move(device));
+  std::vector<std::shared_ptr<NpuKernel>> kernels;
+  for (auto kernel = OpenDriverKernel("attention_64"); kernel.ok();
+       kernel = OpenDriverKernel("attention_64")) {
+    kernels.push_back(*std::move(kernel));
   }
-  return devices.size();
+  return kernels.size();
 }
 
-// NPU_EMU_PROFILE=npu1: six contexts.
+// NPU_EMU_PROFILE=npu1: six contexts.  NPU_DRIVER_PACKAGE=separate.
 TEST(NpuDriverFaultTest, ContextsOfAnUnloadedPlanAreClosed) {
   ASSERT_OK_AND_ASSIGN(const auto worker, MakeEmulatedWorker());
   EXPECT_EQ(FreeContexts(), 5u) << "one is for the repeated self-test";
@@ -270,14 +306,34 @@ TEST(NpuDriverFaultTest, ContextsOfAnUnloadedPlanAreClosed) {
   EXPECT_EQ(FreeContexts(), 3u);
 }
 
+// NPU_EMU_PROFILE=npu1 NPU_EMU_OTHER_CONTEXTS=5: one of six is left, and the package has seven operators.
+TEST(NpuDriverFaultTest, OneContextThatIsLeftIsEnoughForAnXclbinOfAllOperators) {
+  ASSERT_OK_AND_ASSIGN(const auto worker, MakeEmulatedWorker());
+  LoadedWorker loaded(*worker,
+                      {StageKind::kQkv, StageKind::kAttend, StageKind::kOut, StageKind::kFfn});
+  ASSERT_OK(loaded.Load());
+  EXPECT_EQ(FreeContexts(), 0u);
+  EXPECT_OK(loaded.Run());
+  EXPECT_OK(worker->CheckHealth());
+  worker->Unload(0);
+  EXPECT_EQ(FreeContexts(), 0u) << "it is for the repeated self-test";
+  EXPECT_OK(worker->CheckHealth());
+}
+
+// NPU_EMU_PROFILE=npu1 NPU_EMU_OTHER_CONTEXTS=5 NPU_DRIVER_PACKAGE=separate
+TEST(NpuDriverFaultTest, AnXclbinForEachOperatorNeedsMoreContexts) {
+  EXPECT_THAT(MakeEmulatedWorker().status(),
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("share an xclbin")));
+}
+
 // NPU_EMU_PROFILE=npu1: 64 MiB, less what the context's own buffers and the kernel's configuration take.
 TEST(NpuDriverFaultTest, InstructionsBeyondTheHeapNameTheFix) {
-  ASSERT_OK_AND_ASSIGN(const auto device, OpenDevice());
+  ASSERT_OK_AND_ASSIGN(const auto kernel, OpenDriverKernel("attention_64"));
   const std::vector<uint32_t> words(kMiB / sizeof(uint32_t), 7);
   std::vector<NpuBuffer> buffers;
   absl::Status status;
   while (status.ok() && buffers.size() < 65) {
-    auto buffer = device->MakeInstructions(words);
+    auto buffer = kernel->MakeInstructions(words);
     status = buffer.status();
     if (status.ok()) buffers.push_back(*std::move(buffer));
   }
@@ -286,7 +342,7 @@ TEST(NpuDriverFaultTest, InstructionsBeyondTheHeapNameTheFix) {
   EXPECT_THAT(status,
               StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("instruction heap")));
   buffers.pop_back();
-  EXPECT_OK(device->MakeInstructions(words));
+  EXPECT_OK(kernel->MakeInstructions(words));
 }
 
 // NPU_EMU_SILENT=1

@@ -6,7 +6,7 @@
 #include "services/common/testing/paths.h"
 #include "services/common/testing/status_matchers.h"
 #include "services/npu_worker/worker_test_support.h"
-#include "services/npu_worker/xrt/npu_device.h"
+#include "services/npu_worker/xrt/npu_kernel.h"
 
 namespace tandem::npu {
 namespace {
@@ -96,8 +96,7 @@ TEST_F(NpuWorkerTest, StepsMakeNoBuffers) {
                        PlanRunner::Create(testing::RandomWeightSet(config), {worker_},
                                           AttendAndOutSegments(config), {.num_lanes = 2}));
   const std::string package = BuildPath("lib/tandem/npu/emulated/kernels.xclbin");
-  ASSERT_OK_AND_ASSIGN(const auto device,
-                       NpuDevice::Open({.xclbin_path = package, .kernel_name = "MLIR_AIE"}));
+  ASSERT_OK_AND_ASSIGN(const auto device, NpuKernel::Open({.xclbin_path = package}, "MLIR_AIE"));
   const auto next_address = [&device] {
     auto buffer = device->Allocate(0, 4096);
     return *buffer->DeviceAddress();

@@ -16,12 +16,12 @@ absl::StatusOr<std::unique_ptr<Backend>> EmulatedBackend::Create(const std::stri
 
 absl::Status EmulatedBackend::Open(absl::Duration timeout) {
   health_test_.reset();
-  device_.reset();
-  TANDEM_ASSIGN_OR_RETURN(device_, NpuDevice::Open({.index = device_index_,
-                                                    .xclbin_path = package_.xclbin_path,
-                                                    .kernel_name = package_.kernel_name}));
-  TANDEM_RETURN_IF_ERROR(TestPackage(*device_, package_, timeout));
-  TANDEM_ASSIGN_OR_RETURN(health_test_, SelfTest::Create(*device_, package_.attend.front()));
+  npu_.reset();
+  TANDEM_ASSIGN_OR_RETURN(
+      npu_, NpuKernel::Open({.index = device_index_, .xclbin_path = package_.xclbin_path},
+                            package_.kernel_name));
+  TANDEM_RETURN_IF_ERROR(TestPackage(*npu_, package_, timeout));
+  TANDEM_ASSIGN_OR_RETURN(health_test_, SelfTest::Create(*npu_, package_.attend.front()));
   return absl::OkStatus();
 }
 
@@ -30,7 +30,7 @@ absl::Status EmulatedBackend::Test(absl::Duration timeout) { return health_test_
 void EmulatedBackend::Describe(WorkerDescription& description) const {
   description.emulated = true;
   description.device =
-      absl::StrFormat("NPU emulated on the host below %s", NpuDevice::XrtVersion());
+      absl::StrFormat("NPU emulated on the host below %s", NpuContext::XrtVersion());
   description.takes_pictures = true;
   description.stages = {StageKind::kAttend};
   if (!package_.out.empty()) description.stages.push_back(StageKind::kOut);
@@ -41,7 +41,7 @@ void EmulatedBackend::Describe(WorkerDescription& description) const {
 absl::StatusOr<std::unique_ptr<BackendPlan>> EmulatedBackend::Load(
     ModelLoad load, const std::function<void(double, std::string_view)>& progress) {
   TANDEM_ASSIGN_OR_RETURN(std::unique_ptr<BackendPlan> plan,
-                          NpuPlan::Create(*device_, package_, std::move(load), progress));
+                          NpuPlan::Create(*npu_, package_, std::move(load), progress));
   return plan;
 }
 

@@ -9,7 +9,7 @@
 #include "services/npu_worker/attention/kernel_package.h"
 #include "services/npu_worker/attention/self_test.h"
 #include "services/npu_worker/backend/backend.h"
-#include "services/npu_worker/xrt/npu_device.h"
+#include "services/npu_worker/xrt/npu_kernel.h"
 
 namespace tandem::npu {
 
@@ -32,7 +32,7 @@ class EmulatedBackend final : public Backend {
   const KernelPackage package_;
   const uint32_t device_index_;
   // Destroyed in the reverse order: what uses the device goes before it.
-  std::unique_ptr<NpuDevice> device_;
+  std::shared_ptr<NpuKernel> npu_;  // Shared with none.
   std::unique_ptr<SelfTest> health_test_;
 };
 

@@ -9,8 +9,8 @@
 
 namespace tandem::npu {
 
-absl::StatusOr<KvCache> KvCache::Create(NpuDevice& device, const ModelConfig& config,
-                                        const KvSpec& kv, const std::vector<uint32_t>& layers) {
+absl::StatusOr<KvCache> KvCache::Create(NpuKernel& npu, const ModelConfig& config, const KvSpec& kv,
+                                        const std::vector<uint32_t>& layers) {
   KvCache cache;
   cache.group_.assign(config.num_layers, 0);
   cache.offset_.assign(config.num_layers, std::nullopt);
@@ -38,7 +38,7 @@ absl::StatusOr<KvCache> KvCache::Create(NpuDevice& device, const ModelConfig& co
   }
   for (int group = 0; group < kNumKvGroups; ++group) {
     if (bytes[group] == 0) continue;
-    auto buffer = device.Allocate(kKvBuffer, bytes[group]);
+    auto buffer = npu.Allocate(kKvBuffer, bytes[group]);
     if (!buffer.ok()) {
       return absl::ResourceExhaustedError(
           absl::StrFormat("KV cache of %d blocks of %d positions: %s", kv.num_blocks[group],

@@ -14,7 +14,7 @@
 #include "services/common/step/kv_copy.h"
 #include "services/common/worker/worker.h"
 #include "services/npu_worker/xrt/npu_buffer.h"
-#include "services/npu_worker/xrt/npu_device.h"
+#include "services/npu_worker/xrt/npu_kernel.h"
 
 namespace tandem::npu {
 
@@ -24,8 +24,8 @@ namespace tandem::npu {
 class KvCache {
  public:
   // `layers`: indices of the layers, each once.  RESOURCE_EXHAUSTED carries the amounts.
-  static absl::StatusOr<KvCache> Create(NpuDevice& device, const ModelConfig& config,
-                                        const KvSpec& kv, const std::vector<uint32_t>& layers);
+  static absl::StatusOr<KvCache> Create(NpuKernel& npu, const ModelConfig& config, const KvSpec& kv,
+                                        const std::vector<uint32_t>& layers);
 
   // REQUIRES the layer was named at creation.
   const NpuBuffer& buffer(uint32_t layer_idx) const { return buffers_[group_[layer_idx]]; }

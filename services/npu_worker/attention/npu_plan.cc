@@ -20,9 +20,9 @@ static_assert(sizeof(OutParameters) == kParameterBytes);
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<NpuPlan>> NpuPlan::Create(
-    NpuDevice& device, const KernelPackage& package, ModelLoad load,
+    NpuKernel& npu, const KernelPackage& package, ModelLoad load,
     const std::function<void(double, std::string_view)>& progress) {
-  std::unique_ptr<NpuPlan> plan(new NpuPlan(device, package, std::move(load)));
+  std::unique_ptr<NpuPlan> plan(new NpuPlan(npu, package, std::move(load)));
   TANDEM_RETURN_IF_ERROR(plan->Prepare(progress));
   return plan;
 }
@@ -68,14 +68,14 @@ absl::Status NpuPlan::MakeBuffers() {
       }
     }
   }
-  TANDEM_ASSIGN_OR_RETURN(kv_, KvCache::Create(device_, config, load_.kv, attend_layers));
+  TANDEM_ASSIGN_OR_RETURN(kv_, KvCache::Create(npu_, config, load_.kv, attend_layers));
   kv_layout_ = KvCopyLayout(config, load_.limits);
-  TANDEM_ASSIGN_OR_RETURN(exchange_, ExchangeBuffers::Create(device_, load_.exchange));
-  TANDEM_ASSIGN_OR_RETURN(layers_, device_.Allocate(kLayerBuffer, num_commands * kSliceAlignment));
+  TANDEM_ASSIGN_OR_RETURN(exchange_, ExchangeBuffers::Create(npu_, load_.exchange));
+  TANDEM_ASSIGN_OR_RETURN(layers_, npu_.Allocate(kLayerBuffer, num_commands * kSliceAlignment));
   lanes_.resize(load_.exchange->layout.num_lanes);
   for (Lane& lane : lanes_) {
     TANDEM_ASSIGN_OR_RETURN(lane.step,
-                            device_.Allocate(kStepBuffer, StepDescriptorBytes(load_.limits)));
+                            npu_.Allocate(kStepBuffer, StepDescriptorBytes(load_.limits)));
   }
   return absl::OkStatus();
 }
@@ -93,7 +93,7 @@ absl::StatusOr<const NpuPlan::Program*> NpuPlan::FindProgram(const std::vector<u
     if (known == &words) return program.get();
   }
   auto program = std::make_unique<Program>();
-  TANDEM_ASSIGN_OR_RETURN(program->instructions, device_.MakeInstructions(words));
+  TANDEM_ASSIGN_OR_RETURN(program->instructions, npu_.MakeInstructions(words));
   program->num_words = words.size();
   programs_.emplace_back(&words, std::move(program));
   return programs_.back().second.get();
@@ -114,7 +114,7 @@ absl::StatusOr<std::vector<NpuPlan::Command>> NpuPlan::MakeCommands(
     }
     const PackedTensor& weight = *load_.weights->Find(WeightRole::kOut, stage.layer_idx);
     for (const Shard& shard : weight.shards) {
-      TANDEM_ASSIGN_OR_RETURN(const auto place, weights_.Import(device_, weight, shard));
+      TANDEM_ASSIGN_OR_RETURN(const auto place, weights_.Import(npu_, weight, shard));
       const OutParameters parameters =
           MakeOutParameters(config, weight, shard, layout, place.offset);
       TANDEM_ASSIGN_OR_RETURN(const NpuBuffer* layer, AddLayer(&parameters));
@@ -146,12 +146,12 @@ absl::StatusOr<NpuPlan::Bucket> NpuPlan::MakeBucket(const std::vector<Command>& 
         step, command.layer, &exchange_.lane(lane), command.kv == nullptr ? step : command.kv,
         command.weights == nullptr ? step : command.weights};
     TANDEM_ASSIGN_OR_RETURN(NpuRun run,
-                            device_.MakeRun(program->instructions, program->num_words, data));
+                            npu_.MakeRun(program->instructions, program->num_words, data));
     bucket.runs.push_back(std::move(run));
   }
   std::vector<NpuRun*> runs;
   for (NpuRun& run : bucket.runs) runs.push_back(&run);
-  TANDEM_ASSIGN_OR_RETURN(NpuRunList list, device_.MakeRunList(runs));
+  TANDEM_ASSIGN_OR_RETURN(NpuRunList list, npu_.context().MakeRunList(runs));
   bucket.list = std::make_unique<NpuRunList>(std::move(list));
   return bucket;
 }

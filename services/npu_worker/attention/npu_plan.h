@@ -12,7 +12,7 @@
 #include "services/npu_worker/attention/kv_cache.h"
 #include "services/npu_worker/attention/shared_buffers.h"
 #include "services/npu_worker/backend/backend.h"
-#include "services/npu_worker/xrt/npu_device.h"
+#include "services/npu_worker/xrt/npu_kernel.h"
 #include "services/npu_worker/xrt/npu_run.h"
 
 namespace tandem::npu {
@@ -24,7 +24,7 @@ class NpuPlan final : public BackendPlan {
   // RESOURCE_EXHAUSTED: memory, with the amounts.
   // `device` and `package`: Borrowed; must outlive this.
   static absl::StatusOr<std::unique_ptr<NpuPlan>> Create(
-      NpuDevice& device, const KernelPackage& package, ModelLoad load,
+      NpuKernel& npu, const KernelPackage& package, ModelLoad load,
       const std::function<void(double, std::string_view)>& progress);
 
   LoadReport report() const override;
@@ -63,8 +63,8 @@ class NpuPlan final : public BackendPlan {
     size_t num_words = 0;
   };
 
-  NpuPlan(NpuDevice& device, const KernelPackage& package, ModelLoad load)
-      : device_(device), package_(package), load_(std::move(load)), weights_(load_.weights) {}
+  NpuPlan(NpuKernel& npu, const KernelPackage& package, ModelLoad load)
+      : npu_(npu), package_(package), load_(std::move(load)), weights_(load_.weights) {}
   absl::Status Prepare(const std::function<void(double, std::string_view)>& progress);
   absl::StatusOr<std::vector<Stage>> StagesOf(const Segment& segment) const;
   absl::Status MakeBuffers();
@@ -77,7 +77,7 @@ class NpuPlan final : public BackendPlan {
   absl::StatusOr<const Program*> FindProgram(const std::vector<uint32_t>& words);
   absl::Status WriteStep(const SegmentRun& run);
 
-  NpuDevice& device_;             // Borrowed.
+  NpuKernel& npu_;                // Borrowed.
   const KernelPackage& package_;  // Borrowed.
   ModelLoad load_;
   WeightBuffers weights_;

@@ -68,18 +68,18 @@ absl::Status Failure(uint32_t head_dim, const std::string& what) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<SelfTest>> SelfTest::Create(NpuDevice& device,
+absl::StatusOr<std::unique_ptr<SelfTest>> SelfTest::Create(NpuKernel& npu,
                                                            const AttendKernel& kernel) {
   std::unique_ptr<SelfTest> test(new SelfTest);
   test->head_dim_ = kernel.head_dim;
   const Layout layout = LayoutFor(kernel.head_dim);
   const uint64_t kv_bytes =
       kNumBlocks * KvBlockElements(kNumKvHeads, kBlockTokens, kernel.head_dim) * sizeof(uint16_t);
-  TANDEM_ASSIGN_OR_RETURN(test->instructions_, device.MakeInstructions(kernel.instructions));
-  TANDEM_ASSIGN_OR_RETURN(test->step_, device.Allocate(kStepBuffer, 4096));
-  TANDEM_ASSIGN_OR_RETURN(test->layer_, device.Allocate(kLayerBuffer, 4096));
-  TANDEM_ASSIGN_OR_RETURN(test->exchange_, device.Allocate(kExchangeBuffer, layout.bytes));
-  TANDEM_ASSIGN_OR_RETURN(test->kv_, device.Allocate(kKvBuffer, kv_bytes));
+  TANDEM_ASSIGN_OR_RETURN(test->instructions_, npu.MakeInstructions(kernel.instructions));
+  TANDEM_ASSIGN_OR_RETURN(test->step_, npu.Allocate(kStepBuffer, 4096));
+  TANDEM_ASSIGN_OR_RETURN(test->layer_, npu.Allocate(kLayerBuffer, 4096));
+  TANDEM_ASSIGN_OR_RETURN(test->exchange_, npu.Allocate(kExchangeBuffer, layout.bytes));
+  TANDEM_ASSIGN_OR_RETURN(test->kv_, npu.Allocate(kKvBuffer, kv_bytes));
   const AttendParameters parameters = {
       .head_dim = kernel.head_dim,
       .num_heads = kNumHeads,
@@ -98,7 +98,7 @@ absl::StatusOr<std::unique_ptr<SelfTest>> SelfTest::Create(NpuDevice& device,
   const std::array<const NpuBuffer*, kNumDataBuffers> data = {
       &test->step_, &test->layer_, &test->exchange_, &test->kv_, &test->step_};
   TANDEM_ASSIGN_OR_RETURN(NpuRun run,
-                          device.MakeRun(test->instructions_, kernel.instructions.size(), data));
+                          npu.MakeRun(test->instructions_, kernel.instructions.size(), data));
   test->run_.push_back(std::move(run));
   return test;
 }
@@ -178,12 +178,12 @@ absl::Status SelfTest::Run(absl::Duration timeout) {
   return Check();
 }
 
-absl::Status TestPackage(NpuDevice& device, const KernelPackage& package, absl::Duration timeout) {
+absl::Status TestPackage(NpuKernel& npu, const KernelPackage& package, absl::Duration timeout) {
   uint32_t last_head_dim = 0;
   for (const AttendKernel& kernel : package.attend) {
     if (kernel.head_dim == last_head_dim) continue;
     last_head_dim = kernel.head_dim;
-    TANDEM_ASSIGN_OR_RETURN(const auto test, SelfTest::Create(device, kernel));
+    TANDEM_ASSIGN_OR_RETURN(const auto test, SelfTest::Create(npu, kernel));
     TANDEM_RETURN_IF_ERROR(test->Run(timeout));
   }
   return absl::OkStatus();

@@ -14,7 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "services/npu_worker/attention/kernel_package.h"
-#include "services/npu_worker/xrt/npu_device.h"
+#include "services/npu_worker/xrt/npu_kernel.h"
 
 namespace tandem::npu {
 
@@ -22,7 +22,7 @@ namespace tandem::npu {
 class SelfTest {
  public:
   // Makes the buffers and the command.  `device`: Borrowed; must outlive this.
-  static absl::StatusOr<std::unique_ptr<SelfTest>> Create(NpuDevice& device,
+  static absl::StatusOr<std::unique_ptr<SelfTest>> Create(NpuKernel& npu,
                                                           const AttendKernel& kernel);
 
   // DATA_LOSS: the device's answer is missing, wrong or outside its place, and how.
@@ -44,6 +44,6 @@ class SelfTest {
 };
 
 // Runs a self-test for every head size of the package, shortest bucket first.
-absl::Status TestPackage(NpuDevice& device, const KernelPackage& package, absl::Duration timeout);
+absl::Status TestPackage(NpuKernel& npu, const KernelPackage& package, absl::Duration timeout);
 
 }  // namespace tandem::npu

@@ -10,7 +10,7 @@
 
 namespace tandem::npu {
 
-absl::StatusOr<ExchangeBuffers> ExchangeBuffers::Create(NpuDevice& device,
+absl::StatusOr<ExchangeBuffers> ExchangeBuffers::Create(NpuKernel& npu,
                                                         std::shared_ptr<const Exchange> exchange) {
   const ExchangeLayout& layout = exchange->layout;
   const Mapping& mapping = exchange->mapping;
@@ -21,7 +21,7 @@ absl::StatusOr<ExchangeBuffers> ExchangeBuffers::Create(NpuDevice& device,
   // The ports lie between the step area and the candidates: kernels see nothing behind them.
   const uint64_t lane_bytes = layout.candidates.offset;
   ExchangeBuffers buffers;
-  auto region = device.WrapMapping(kExchangeBuffer, mapping.data(), mapping.size());
+  auto region = npu.WrapMapping(kExchangeBuffer, mapping.data(), mapping.size());
   if (region.ok()) {
     buffers.region_ = *std::move(region);
   } else {
@@ -31,7 +31,7 @@ absl::StatusOr<ExchangeBuffers> ExchangeBuffers::Create(NpuDevice& device,
   for (uint32_t lane = 0; lane < layout.num_lanes; ++lane) {
     absl::StatusOr<NpuBuffer> buffer =
         buffers.region_.valid() ? buffers.region_.Slice(lane * layout.lane_bytes, lane_bytes)
-                                : device.Allocate(kExchangeBuffer, lane_bytes);
+                                : npu.Allocate(kExchangeBuffer, lane_bytes);
     if (!buffer.ok()) return buffer.status();
     buffers.lanes_.push_back(*std::move(buffer));
   }
@@ -58,18 +58,17 @@ absl::Status ExchangeBuffers::FromDevice(uint32_t lane, Port port, uint32_t num_
   return absl::OkStatus();
 }
 
-absl::StatusOr<NpuBuffer> WeightBuffers::ImportRegion(NpuDevice& device,
-                                                      const WeightRegion& region) {
+absl::StatusOr<NpuBuffer> WeightBuffers::ImportRegion(NpuKernel& npu, const WeightRegion& region) {
   const size_t bytes = region.mapping.size();
   if (region.dmabuf_fd.valid()) {
-    auto buffer = device.ImportDmabuf(kWeightBuffer, region.dmabuf_fd.get(), bytes);
+    auto buffer = npu.ImportDmabuf(kWeightBuffer, region.dmabuf_fd.get(), bytes);
     if (buffer.ok()) {
       path_ = std::max(path_, ImportPath::kDmabuf);
       return buffer;
     }
     note_ = absl::StrFormat("weights by dmabuf failed: %s", std::string(buffer.status().message()));
   }
-  auto buffer = device.WrapMapping(kWeightBuffer, region.mapping.data(), bytes);
+  auto buffer = npu.WrapMapping(kWeightBuffer, region.mapping.data(), bytes);
   if (buffer.ok()) {
     TANDEM_RETURN_IF_ERROR(buffer->SyncToDevice(0, bytes));
     path_ = std::max(path_, ImportPath::kUserPointer);
@@ -77,12 +76,12 @@ absl::StatusOr<NpuBuffer> WeightBuffers::ImportRegion(NpuDevice& device,
   return buffer;
 }
 
-absl::StatusOr<WeightBuffers::Place> WeightBuffers::Import(NpuDevice& device,
+absl::StatusOr<WeightBuffers::Place> WeightBuffers::Import(NpuKernel& npu,
                                                            const PackedTensor& tensor,
                                                            const Shard& shard) {
   const auto [it, is_new] = regions_.try_emplace(shard.region, nullptr);
   if (is_new) {
-    auto region = ImportRegion(device, weights_->regions()[shard.region]);
+    auto region = ImportRegion(npu, weights_->regions()[shard.region]);
     if (region.ok()) {
       it->second = std::make_unique<NpuBuffer>(*std::move(region));
     } else {
@@ -93,7 +92,7 @@ absl::StatusOr<WeightBuffers::Place> WeightBuffers::Import(NpuDevice& device,
   const uint64_t bytes = ShardBytes(tensor, shard);
   bytes_ += bytes;
   if (it->second != nullptr) return Place{it->second.get(), shard.offset};
-  TANDEM_ASSIGN_OR_RETURN(NpuBuffer copy, device.Allocate(kWeightBuffer, bytes));
+  TANDEM_ASSIGN_OR_RETURN(NpuBuffer copy, npu.Allocate(kWeightBuffer, bytes));
   std::memcpy(copy.data(), weights_->ShardData(shard), bytes);
   TANDEM_RETURN_IF_ERROR(copy.SyncToDevice(0, bytes));
   path_ = ImportPath::kUpload;

@@ -12,7 +12,7 @@
 #include "services/common/weights/weight_set.h"
 #include "services/common/worker/worker.h"
 #include "services/npu_worker/xrt/npu_buffer.h"
-#include "services/npu_worker/xrt/npu_device.h"
+#include "services/npu_worker/xrt/npu_kernel.h"
 
 namespace tandem::npu {
 
@@ -20,7 +20,7 @@ namespace tandem::npu {
 // where XRT refuses that.
 class ExchangeBuffers {
  public:
-  static absl::StatusOr<ExchangeBuffers> Create(NpuDevice& device,
+  static absl::StatusOr<ExchangeBuffers> Create(NpuKernel& npu,
                                                 std::shared_ptr<const Exchange> exchange);
 
   // Starts where the lane starts, so that the layout's offsets hold in it.
@@ -52,7 +52,7 @@ class WeightBuffers {
 
   explicit WeightBuffers(std::shared_ptr<const WeightSet> weights) : weights_(std::move(weights)) {}
 
-  absl::StatusOr<Place> Import(NpuDevice& device, const PackedTensor& tensor, const Shard& shard);
+  absl::StatusOr<Place> Import(NpuKernel& npu, const PackedTensor& tensor, const Shard& shard);
 
   // The worst path in use; kNone before the first Import.
   ImportPath path() const { return path_; }
@@ -60,7 +60,7 @@ class WeightBuffers {
   const std::string& note() const { return note_; }
 
  private:
-  absl::StatusOr<NpuBuffer> ImportRegion(NpuDevice& device, const WeightRegion& region);
+  absl::StatusOr<NpuBuffer> ImportRegion(NpuKernel& npu, const WeightRegion& region);
 
   std::shared_ptr<const WeightSet> weights_;                // shared with the worker skeleton
   std::map<uint32_t, std::unique_ptr<NpuBuffer>> regions_;  // nullptr: cannot be imported

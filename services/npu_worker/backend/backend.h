@@ -31,7 +31,7 @@ class Backend {
 
   // Opens the device, or opens it again, and asks each operator for a known answer.  REQUIRES that no
   // plan is left.  DATA_LOSS: an answer is missing, wrong or outside its place; UNAVAILABLE: none in
-  // time; otherwise as NpuDevice::Open.
+  // time; otherwise as NpuKernel::Open.
   virtual absl::Status Open(absl::Duration timeout) = 0;
   // Asks those that plans use again, and one where there is no plan.  REQUIRES Open.
   virtual absl::Status Test(absl::Duration timeout) = 0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cstring>
 
 #include "absl/strings/str_format.h"
@@ -45,6 +46,10 @@ absl::StatusOr<Invocation> DecodeStart(std::span<const uint32_t> words) {
   }
   const auto* registers = reinterpret_cast<const unsigned char*>(words.data() + 1 + num_masks);
   Invocation invocation;
+  const auto masks = words.subspan(1, num_masks);
+  const auto mask = std::ranges::find_if(masks, [](uint32_t bits) { return bits != 0; });
+  if (mask == masks.end()) return absl::InvalidArgumentError("command: names no CU");
+  invocation.cu = static_cast<uint32_t>(32 * (mask - masks.begin()) + std::countr_zero(*mask));
   std::memcpy(&invocation.opcode, registers, 8);
   std::memcpy(&invocation.instruction_address, registers + 0x08, 8);
   std::memcpy(&invocation.num_instruction_words, registers + 0x10, 4);

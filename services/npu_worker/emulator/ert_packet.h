@@ -30,6 +30,7 @@ void SetState(uint32_t* header, CommandState state);
 //   0x14 + 8 i  address of data buffer i
 inline constexpr int kMaxDataBuffers = 8;
 struct Invocation {
+  uint32_t cu = 0;  // which kernel of the xclbin: the first one in the CU masks
   uint64_t opcode = 0;
   uint64_t instruction_address = 0;
   uint32_t num_instruction_words = 0;
@@ -38,7 +39,7 @@ struct Invocation {
 };
 
 // `words`: the command buffer from its header on.  INVALID_ARGUMENT if the packet is not a
-// start packet, is longer than its buffer, or is too short for a run of the kernel.
+// start packet, is longer than its buffer, is too short for a run of the kernel, or names no CU.
 absl::StatusOr<Invocation> DecodeStart(std::span<const uint32_t> words);
 
 // A chain packet: header | number of commands | index of the last submitted | index of the failed |

@@ -24,12 +24,26 @@ std::vector<uint32_t> StartPacket(uint32_t num_buffers, uint32_t extra_masks = 0
 TEST(ErtPacketTest, DecodesARunOfAnMlirAieKernel) {
   for (const uint32_t extra_masks : {0u, 3u}) {
     ASSERT_OK_AND_ASSIGN(const Invocation run, DecodeStart(StartPacket(5, extra_masks)));
+    EXPECT_EQ(run.cu, 0u);
     EXPECT_EQ(run.opcode, 3u);
     EXPECT_EQ(run.instruction_address, 0x200001000u);
     EXPECT_EQ(run.num_instruction_words, 24u);
     ASSERT_EQ(run.num_buffers, 5);
     EXPECT_EQ(run.buffers[4], 0x400000400u);
   }
+}
+
+TEST(ErtPacketTest, TheFirstBitOfTheMasksIsTheCu) {
+  std::vector<uint32_t> words = StartPacket(2, 1);
+  words[1] = 1u << 6;
+  ASSERT_OK_AND_ASSIGN(const Invocation first, DecodeStart(words));
+  EXPECT_EQ(first.cu, 6u);
+  words[1] = 0;
+  words[2] = 1u << 3;
+  ASSERT_OK_AND_ASSIGN(const Invocation second, DecodeStart(words));
+  EXPECT_EQ(second.cu, 35u);
+  words[2] = 0;
+  EXPECT_THAT(DecodeStart(words), HasCode(absl::StatusCode::kInvalidArgument));
 }
 
 TEST(ErtPacketTest, TakesAsManyBuffersAsItHasRoomFor) {

@@ -16,6 +16,7 @@ class ExecutorTest : public ::testing::Test {
     const Handle handle = *buffers_.Allocate(4096, 0, /*exportable=*/false);
     auto* words = reinterpret_cast<uint32_t*>(buffers_.Find(handle)->host);
     words[0] = 1 | 6u << 12;
+    words[1] = 1;  // CU 0
     words[6] = tag;
     return handle;
   }

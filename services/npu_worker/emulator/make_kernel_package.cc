@@ -24,8 +24,8 @@ bool WritePackage(const std::filesystem::path& folder) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   AxlfOptions options;
-  options.kernel_name = kKernelName;
-  options.num_data_buffers = kNumDataBuffers;
+  options.kernels[0].name = kKernelName;
+  options.kernels[0].num_data_buffers = kNumDataBuffers;
   for (size_t i = 0; i < options.uuid.size(); ++i) {
     options.uuid[i] = static_cast<uint8_t>(0xA0 + i);
   }

@@ -25,31 +25,36 @@ absl::StatusOr<std::unique_ptr<Backend>> ArrayBackend::Create(const std::string&
   return std::unique_ptr<Backend>(new ArrayBackend(std::move(package), device_index));
 }
 
-absl::StatusOr<std::shared_ptr<NpuDevice>> ArrayBackend::ContextOf(const NpuOperator& op) {
-  std::weak_ptr<NpuDevice>& known = contexts_[&op];
-  std::shared_ptr<NpuDevice> device = known.lock();
-  if (device != nullptr) return device;
-  TANDEM_ASSIGN_OR_RETURN(device, NpuDevice::Open({.index = device_index_,
-                                                   .xclbin_path = op.xclbin_path,
-                                                   .kernel_name = op.kernel_name}));
-  known = device;
-  return device;
+absl::StatusOr<std::shared_ptr<NpuKernel>> ArrayBackend::KernelOf(const NpuOperator& op) {
+  std::weak_ptr<NpuKernel>& known = kernels_[&op];
+  std::shared_ptr<NpuKernel> kernel = known.lock();
+  if (kernel != nullptr) return kernel;
+  std::weak_ptr<NpuContext>& known_context = contexts_[op.xclbin_path];
+  std::shared_ptr<NpuContext> context = known_context.lock();
+  if (context == nullptr) {
+    TANDEM_ASSIGN_OR_RETURN(
+        context, NpuContext::Open({.index = device_index_, .xclbin_path = op.xclbin_path}));
+    known_context = context;
+  }
+  TANDEM_ASSIGN_OR_RETURN(kernel, NpuKernel::Open(std::move(context), op.kernel_name));
+  known = kernel;
+  return kernel;
 }
 
 absl::StatusOr<std::unique_ptr<OperatorTest>> ArrayBackend::MakeTest(const NpuOperator& op) {
-  TANDEM_ASSIGN_OR_RETURN(auto device, ContextOf(op));
+  TANDEM_ASSIGN_OR_RETURN(auto kernel, KernelOf(op));
   std::unique_ptr<OperatorTest> test;
   switch (op.control) {
     case ControlKind::kAttention: {
-      TANDEM_ASSIGN_OR_RETURN(test, ArraySelfTest::Create(std::move(device), op));
+      TANDEM_ASSIGN_OR_RETURN(test, ArraySelfTest::Create(std::move(kernel), op));
       break;
     }
     case ControlKind::kGemm: {
-      TANDEM_ASSIGN_OR_RETURN(test, GemmSelfTest::Create(std::move(device), op));
+      TANDEM_ASSIGN_OR_RETURN(test, GemmSelfTest::Create(std::move(kernel), op));
       break;
     }
     case ControlKind::kRows: {
-      TANDEM_ASSIGN_OR_RETURN(test, RowSelfTest::Create(std::move(device), op));
+      TANDEM_ASSIGN_OR_RETURN(test, RowSelfTest::Create(std::move(kernel), op));
       break;
     }
   }
@@ -58,7 +63,7 @@ absl::StatusOr<std::unique_ptr<OperatorTest>> ArrayBackend::MakeTest(const NpuOp
 
 absl::Status ArrayBackend::Open(absl::Duration timeout) {
   health_tests_.clear();
-  TANDEM_ASSIGN_OR_RETURN(device_name_, NpuDevice::NameOf(device_index_));
+  TANDEM_ASSIGN_OR_RETURN(device_name_, NpuContext::NameOf(device_index_));
   TANDEM_RETURN_IF_ERROR(package_.CheckDevice(device_name_));
   const NpuOperator* kept = nullptr;
   std::unique_ptr<OperatorTest> test_of_kept;
@@ -81,9 +86,9 @@ absl::Status ArrayBackend::Test(absl::Duration timeout) {
 }
 
 void ArrayBackend::CloseUnused() {
-  // A test holds its context once; plans hold theirs as well.
+  // A test holds its kernel once; plans hold theirs as well.
   const auto is_used = [this](const auto& entry) {
-    return contexts_.at(entry.first).use_count() > 1;
+    return kernels_.at(entry.first).use_count() > 1;
   };
   const bool any_used = std::ranges::any_of(health_tests_, is_used);
   const NpuOperator* kept = nullptr;
@@ -99,9 +104,9 @@ void ArrayBackend::Describe(WorkerDescription& description) const {
   description.emulated = package_.emulated;
   description.device =
       package_.emulated
-          ? absl::StrFormat("NPU emulated on the host below %s", NpuDevice::XrtVersion())
+          ? absl::StrFormat("NPU emulated on the host below %s", NpuContext::XrtVersion())
           : absl::StrFormat("%s, operators for %s, %s", device_name_, package_.Devices(),
-                            NpuDevice::XrtVersion());
+                            NpuContext::XrtVersion());
   description.takes_pictures = true;
   description.stages = {StageKind::kAttend};
   description.head_dims = package_.HeadDims();
@@ -123,7 +128,7 @@ void ArrayBackend::Describe(WorkerDescription& description) const {
 
 absl::StatusOr<OpenedOperator> ArrayBackend::OpenOperator(const NpuOperator& op) {
   OpenedOperator opened{.op = &op};
-  TANDEM_ASSIGN_OR_RETURN(opened.device, ContextOf(op));
+  TANDEM_ASSIGN_OR_RETURN(opened.kernel, KernelOf(op));
   return opened;
 }
 

@@ -11,13 +11,13 @@
 #include "services/npu_worker/operators/opened_operator.h"
 #include "services/npu_worker/operators/operator_test.h"
 #include "services/npu_worker/package/package.h"
-#include "services/npu_worker/xrt/npu_device.h"
+#include "services/npu_worker/xrt/npu_kernel.h"
 
 namespace tandem::npu {
 
-// Each operator has an xclbin and so a hardware context of its own, which is open while a plan uses it: an
-// NPU has few, and the driver shares them among processes.  Where there is no plan, one is open for the
-// repeated self-test.
+// The operators of one xclbin share its hardware context, which is open while a plan uses one of them: an NPU
+// has few contexts, and the driver shares them among processes.  Where there is no plan, one is open for
+// the repeated self-test.
 class ArrayBackend final : public Backend {
  public:
   // Reads the package.  Errors of OperatorPackage::Read; FAILED_PRECONDITION: it has no attention.
@@ -35,18 +35,19 @@ class ArrayBackend final : public Backend {
   ArrayBackend(OperatorPackage package, uint32_t device_index)
       : package_(std::move(package)), device_index_(device_index) {}
   absl::StatusOr<std::unique_ptr<OperatorTest>> MakeTest(const NpuOperator& op);
-  // The operator's context, opened where it is not.
-  absl::StatusOr<std::shared_ptr<NpuDevice>> ContextOf(const NpuOperator& op);
+  // The operator's kernel in the context of its xclbin, both opened where they are not.
+  absl::StatusOr<std::shared_ptr<NpuKernel>> KernelOf(const NpuOperator& op);
 
   absl::StatusOr<OpenedOperator> OpenOperator(const NpuOperator& op);
   // The GEMMs that the load's matrices take; none if the package has none.  Errors as PartsOf and
-  // NpuDevice::Open.
+  // NpuKernel::Open.
   absl::StatusOr<OpenedGemms> OpenGemms(const ModelLoad& load);
 
   const OperatorPackage package_;
   const uint32_t device_index_;
   std::string device_name_;
-  std::map<const NpuOperator*, std::weak_ptr<NpuDevice>> contexts_;
+  std::map<std::string, std::weak_ptr<NpuContext>> contexts_;  // by path of the xclbin
+  std::map<const NpuOperator*, std::weak_ptr<NpuKernel>> kernels_;
   // Of the operators that plans use; of one operator where there is no plan.
   std::map<const NpuOperator*, std::unique_ptr<OperatorTest>> health_tests_;
 };

@@ -68,7 +68,7 @@ absl::Status ArrayPlan::MakeBuffers(const std::function<void(double, std::string
   const auto& [attention, rows, gemms] = operators_;
   if (attention.op != nullptr) {
     TANDEM_ASSIGN_OR_RETURN(commands_,
-                            AttentionCommands::Create(*attention.device, *attention.op,
+                            AttentionCommands::Create(*attention.kernel, *attention.op,
                                                       {.max_rows = max_rows,
                                                        .num_heads = config.num_heads,
                                                        .num_kv_heads = config.num_kv_heads,
@@ -184,7 +184,7 @@ absl::Status ArrayPlan::MakeSlabs() {
     for (const Stage& stage : segment) {
       if (stage.kind != StageKind::kAttend) continue;
       TANDEM_ASSIGN_OR_RETURN(KvSlab slab,
-                              KvSlab::Create(*operators_.attention.device, commands_->cache_index(),
+                              KvSlab::Create(*operators_.attention.kernel, commands_->cache_index(),
                                              ShapeOf(GroupOf(stage.layer_idx))));
       slabs_.emplace(stage.layer_idx, std::move(slab));
     }

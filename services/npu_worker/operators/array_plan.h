@@ -25,7 +25,7 @@
 #include "services/npu_worker/operators/qkv_stage.h"
 #include "services/npu_worker/operators/step_runs.h"
 #include "services/npu_worker/package/package.h"
-#include "services/npu_worker/xrt/npu_device.h"
+#include "services/npu_worker/xrt/npu_kernel.h"
 
 namespace tandem::npu {
 
@@ -96,7 +96,7 @@ class ArrayPlan final : public BackendPlan {
   absl::StatusOr<int64_t> FeedForward(const SegmentRun& run, uint32_t layer_idx,
                                       absl::Duration timeout);
 
-  // Destroyed in the reverse order: what uses the device goes before it.
+  // Destroyed in the reverse order: what uses a kernel goes before it.
   const Operators operators_;
   ModelLoad load_;
   const KvCopyLayout kv_layout_;

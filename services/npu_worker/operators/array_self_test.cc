@@ -42,12 +42,12 @@ absl::Status ArraySelfTest::Failure(const std::string& what) const {
 }
 
 absl::StatusOr<std::unique_ptr<ArraySelfTest>> ArraySelfTest::Create(
-    std::shared_ptr<NpuDevice> device, const NpuOperator& op) {
-  std::unique_ptr<ArraySelfTest> test(new ArraySelfTest(std::move(device), op));
+    std::shared_ptr<NpuKernel> kernel, const NpuOperator& op) {
+  std::unique_ptr<ArraySelfTest> test(new ArraySelfTest(std::move(kernel), op));
   test->expected_ = known_attention::Expected(test->num_kv_heads(), op.head_dim);
   TANDEM_ASSIGN_OR_RETURN(
       test->commands_,
-      AttentionCommands::Create(*test->device_, op,
+      AttentionCommands::Create(*test->kernel_, op,
                                 {.max_rows = kNumRows + 2 * kGuardRows,
                                  .num_heads = test->num_heads(),
                                  .num_kv_heads = test->num_kv_heads(),
@@ -58,7 +58,7 @@ absl::StatusOr<std::unique_ptr<ArraySelfTest>> ArraySelfTest::Create(
                            .head_dim = op.head_dim,
                            .num_slots = kNumBlocks * kBlockTokens + kZeroSlots};
   TANDEM_ASSIGN_OR_RETURN(KvSlab slab,
-                          KvSlab::Create(*test->device_, test->commands_->cache_index(), shape));
+                          KvSlab::Create(*test->kernel_, test->commands_->cache_index(), shape));
   test->slab_.push_back(std::move(slab));
 
   StepRuns::Options options = {.group = kWindowGroup,

@@ -13,7 +13,7 @@
 #include "services/npu_worker/operators/kv_slabs.h"
 #include "services/npu_worker/operators/operator_test.h"
 #include "services/npu_worker/operators/step_runs.h"
-#include "services/npu_worker/xrt/npu_device.h"
+#include "services/npu_worker/xrt/npu_kernel.h"
 
 namespace tandem::npu {
 
@@ -21,22 +21,22 @@ namespace tandem::npu {
 // sequences for one of them.  Single-thread.
 class ArraySelfTest final : public OperatorTest {
  public:
-  // `device`: opened with the operator's xclbin; shared with plans.  `op`: borrowed; must outlive this.
-  static absl::StatusOr<std::unique_ptr<ArraySelfTest>> Create(std::shared_ptr<NpuDevice> device,
+  // `kernel`: the operator's; shared with plans.  `op`: borrowed; must outlive this.
+  static absl::StatusOr<std::unique_ptr<ArraySelfTest>> Create(std::shared_ptr<NpuKernel> kernel,
                                                                const NpuOperator& op);
 
   absl::Status Run(absl::Duration timeout) override;
 
  private:
-  ArraySelfTest(std::shared_ptr<NpuDevice> device, const NpuOperator& op)
-      : device_(std::move(device)), op_(op) {}
+  ArraySelfTest(std::shared_ptr<NpuKernel> kernel, const NpuOperator& op)
+      : kernel_(std::move(kernel)), op_(op) {}
   uint32_t num_kv_heads() const { return op_.array.num_columns; }
   uint32_t num_heads() const { return num_kv_heads() * known_attention::kGroupHeads; }
   absl::Status Fill();
   absl::Status Check();
   absl::Status Failure(const std::string& what) const;
 
-  std::shared_ptr<NpuDevice> device_;
+  std::shared_ptr<NpuKernel> kernel_;
   const NpuOperator& op_;     // Borrowed.
   std::vector<KvSlab> slab_;  // one
   std::unique_ptr<AttentionCommands> commands_;

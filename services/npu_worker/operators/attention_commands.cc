@@ -21,13 +21,13 @@ constexpr uint64_t kUsualCodeBytes = uint64_t{256} << 10;
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<AttentionCommands>> AttentionCommands::Create(
-    NpuDevice& device, const NpuOperator& op, const Options& options) {
+    NpuKernel& kernel, const NpuOperator& op, const Options& options) {
   std::unique_ptr<AttentionCommands> commands(new AttentionCommands(op, options));
-  TANDEM_RETURN_IF_ERROR(CheckMemoryGroups(device, op));
+  TANDEM_RETURN_IF_ERROR(CheckMemoryGroups(kernel, op));
   const uint64_t head_bytes = op.head_dim * sizeof(uint16_t);
   const uint64_t row_bytes = options.num_heads * head_bytes;
   const auto allocate = [&](const char* name, uint64_t bytes) {
-    return device.Allocate(static_cast<int>(op.argument(name).buffer()), bytes);
+    return kernel.Allocate(static_cast<int>(op.argument(name).buffer()), bytes);
   };
   TANDEM_ASSIGN_OR_RETURN(commands->queries_,
                           allocate("queries", (options.max_rows + kRowsBeyond) * row_bytes));
@@ -37,14 +37,14 @@ absl::StatusOr<std::unique_ptr<AttentionCommands>> AttentionCommands::Create(
       kUsualCodeBytes,
       AttentionCodeBytes(uint64_t{options.max_positions} + options.max_rows, options.block_tokens));
   commands->code_bytes_ = static_cast<uint32_t>(std::min<uint64_t>(code_bytes, ~0u));
-  TANDEM_RETURN_IF_ERROR(commands->MakeLists(device));
+  TANDEM_RETURN_IF_ERROR(commands->MakeLists(kernel));
   return commands;
 }
 
-absl::Status AttentionCommands::MakeLists(NpuDevice& device) {
+absl::Status AttentionCommands::MakeLists(NpuKernel& kernel) {
   const std::vector<uint32_t> words(code_bytes_ / sizeof(uint32_t), 0);
   for (size_t i = 0; i < kMostCommands; ++i) {
-    TANDEM_ASSIGN_OR_RETURN(NpuBuffer buffer, device.MakeInstructions(words));
+    TANDEM_ASSIGN_OR_RETURN(NpuBuffer buffer, kernel.MakeInstructions(words));
     instructions_.push_back(std::move(buffer));
   }
   // A run belongs to one list.
@@ -52,12 +52,12 @@ absl::Status AttentionCommands::MakeLists(NpuDevice& device) {
     List& list = lists_[n - 1];
     for (size_t i = 0; i < n; ++i) {
       TANDEM_ASSIGN_OR_RETURN(NpuRun run,
-                              device.MakeRun(instructions_[i], words.size(), Arguments(queries_)));
+                              kernel.MakeRun(instructions_[i], words.size(), Arguments(queries_)));
       list.runs.push_back(std::move(run));
     }
     std::vector<NpuRun*> runs;
     for (NpuRun& run : list.runs) runs.push_back(&run);
-    TANDEM_ASSIGN_OR_RETURN(NpuRunList made, device.MakeRunList(runs));
+    TANDEM_ASSIGN_OR_RETURN(NpuRunList made, kernel.context().MakeRunList(runs));
     list.list = std::make_unique<NpuRunList>(std::move(made));
   }
   return absl::OkStatus();

@@ -14,7 +14,7 @@
 #include "services/npu_worker/control/attention.h"
 #include "services/npu_worker/operators/kv_slabs.h"
 #include "services/npu_worker/package/package.h"
-#include "services/npu_worker/xrt/npu_device.h"
+#include "services/npu_worker/xrt/npu_kernel.h"
 #include "services/npu_worker/xrt/npu_run.h"
 
 namespace tandem::npu {
@@ -37,10 +37,10 @@ class AttentionCommands {
     uint32_t block_tokens = 0;
   };
 
-  // `device`: opened with the operator's xclbin.  `device` and `op`: borrowed; must outlive this.
+  // `kernel`: the operator's.  `kernel` and `op`: borrowed; must outlive this.
   // INVALID_ARGUMENT: the xclbin connects its arguments to other memory groups than the package says;
   // RESOURCE_EXHAUSTED: memory, or the instruction heap.
-  static absl::StatusOr<std::unique_ptr<AttentionCommands>> Create(NpuDevice& device,
+  static absl::StatusOr<std::unique_ptr<AttentionCommands>> Create(NpuKernel& kernel,
                                                                    const NpuOperator& op,
                                                                    const Options& options);
 
@@ -75,7 +75,7 @@ class AttentionCommands {
   static std::span<uint16_t> Numbers(NpuBuffer& buffer) {
     return {reinterpret_cast<uint16_t*>(buffer.data()), buffer.size() / sizeof(uint16_t)};
   }
-  absl::Status MakeLists(NpuDevice& device);
+  absl::Status MakeLists(NpuKernel& kernel);
   // In the order of the kernel's arguments.
   std::array<const NpuBuffer*, 4> Arguments(const NpuBuffer& cache) const;
   absl::Status Load(std::span<const Transaction> transactions);

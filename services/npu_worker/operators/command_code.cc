@@ -8,9 +8,9 @@
 
 namespace tandem::npu {
 
-absl::StatusOr<CommandCode> CommandCode::Create(NpuDevice& device, const Transaction& longest) {
+absl::StatusOr<CommandCode> CommandCode::Create(NpuKernel& kernel, const Transaction& longest) {
   CommandCode code;
-  TANDEM_ASSIGN_OR_RETURN(code.instructions_, device.MakeInstructions(longest.words()));
+  TANDEM_ASSIGN_OR_RETURN(code.instructions_, kernel.MakeInstructions(longest.words()));
   return code;
 }
 
@@ -33,10 +33,10 @@ absl::StatusOr<size_t> CommandCode::Load(
   return num_words_;
 }
 
-absl::Status CheckMemoryGroups(const NpuDevice& device, const NpuOperator& op) {
+absl::Status CheckMemoryGroups(const NpuKernel& kernel, const NpuOperator& op) {
   for (const OperatorArgument& argument : op.arguments) {
     TANDEM_ASSIGN_OR_RETURN(const uint32_t group,
-                            device.MemoryGroup(static_cast<int>(argument.buffer())));
+                            kernel.MemoryGroup(static_cast<int>(argument.buffer())));
     if (group == argument.group) continue;
     return absl::InvalidArgumentError(absl::StrFormat(
         "operator '%s': argument %d (%s) is in memory group %d of the xclbin, the package says %d",

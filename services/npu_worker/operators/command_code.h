@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "services/npu_worker/control/transaction.h"
 #include "services/npu_worker/package/package.h"
-#include "services/npu_worker/xrt/npu_device.h"
+#include "services/npu_worker/xrt/npu_kernel.h"
 
 namespace tandem::npu {
 
@@ -23,7 +23,7 @@ class CommandCode {
   using Rows = std::pair<uint32_t, uint32_t>;
 
   // `longest`: code that no other is longer than.  RESOURCE_EXHAUSTED: the instruction heap.
-  static absl::StatusOr<CommandCode> Create(NpuDevice& device, const Transaction& longest);
+  static absl::StatusOr<CommandCode> Create(NpuKernel& kernel, const Transaction& longest);
 
   const NpuBuffer& instructions() const { return instructions_; }
   // Puts the code of these rows into the instruction buffer, made by `build` if it is not known, and
@@ -38,8 +38,8 @@ class CommandCode {
   size_t num_words_ = 0;  // of the code that is loaded
 };
 
-// INVALID_ARGUMENT: the xclbin that `device` was opened with connects an argument of the operator to
-// another memory group than the package says.
-absl::Status CheckMemoryGroups(const NpuDevice& device, const NpuOperator& op);
+// INVALID_ARGUMENT: the xclbin connects an argument of the operator's kernel to another memory group than
+// the package says.
+absl::Status CheckMemoryGroups(const NpuKernel& kernel, const NpuOperator& op);
 
 }  // namespace tandem::npu

@@ -3,7 +3,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/time/clock.h"
 #include "services/common/base/check.h"
 #include "services/common/base/status_macros.h"
 
@@ -41,8 +40,8 @@ absl::Status FfnStage::MakeRows() {
   const GemmRows &gate_up = gate_up_->rows(), &down = down_->rows();
   const auto make = [&](RowJob job, const NpuBuffer& first, const NpuBuffer& output) {
     job.epsilon = config_.rms_norm_eps;
-    return RowCommands::Create(*rows_.device, *rows_.op, {.max_rows = max_rows_, .jobs = {job}},
-                               {.first = &first, .second = &residual_.buffer(), .output = &output});
+    return RowCommand::Create(*rows_.kernel, *rows_.op, {.max_rows = max_rows_, .jobs = {job}},
+                              {.first = &first, .second = &residual_.buffer(), .output = &output});
   };
   // `norm`: which of a layer's.
   const auto add_norm = [&](uint32_t norm, uint32_t stride) {
@@ -96,30 +95,28 @@ absl::Status FfnStage::AddLayer(const WeightSet& weights, uint32_t layer_idx) {
                                           {WeightRole::kPostAttentionNorm, WeightRole::kPreFfnNorm,
                                            WeightRole::kPostFfnNorm}));
   layers_.insert_or_assign(layer_idx, std::move(layer));
-  return absl::OkStatus();
+  return commands_.Prepare(UsesOf(layer_idx));
+}
+
+std::vector<CommandUse> FfnStage::UsesOf(uint32_t layer_idx) const {
+  const Layer& layer = layers_.at(layer_idx);
+  std::vector<CommandUse> uses = {{attention_norm_.get(), &layer.norms},
+                                  {pre_norm_.get(), &layer.norms}};
+  layer.gate_up.AddTo(uses);
+  uses.push_back({geglu_.get(), nullptr});
+  layer.down.AddTo(uses);
+  uses.push_back({post_norm_.get(), &layer.norms});
+  return uses;
 }
 
 absl::StatusOr<int64_t> FfnStage::Run(uint32_t layer_idx, std::span<const float> projection,
                                       std::span<float> residual, absl::Duration timeout) {
   TANDEM_CHECK(projection.size() == residual.size());
-  const Layer& layer = layers_.at(layer_idx);
   const auto num_rows = static_cast<uint32_t>(residual.size() / config_.hidden_dim);
   TANDEM_RETURN_IF_ERROR(projection_.Set(projection));
   TANDEM_RETURN_IF_ERROR(residual_.Set(residual));
-  const absl::Time start = absl::Now();
-  const auto rows = [&](RowCommands& commands) {
-    return commands.Execute(&layer.norms, num_rows, timeout - (absl::Now() - start)).status();
-  };
-  const auto gemm = [&](MatrixProduct& product, const LayerMatrix& matrix) {
-    return product.Execute(matrix, num_rows, timeout - (absl::Now() - start)).status();
-  };
-  TANDEM_RETURN_IF_ERROR(rows(*attention_norm_));
-  TANDEM_RETURN_IF_ERROR(rows(*pre_norm_));
-  TANDEM_RETURN_IF_ERROR(gemm(*gate_up_, layer.gate_up));
-  TANDEM_RETURN_IF_ERROR(rows(*geglu_));
-  TANDEM_RETURN_IF_ERROR(gemm(*down_, layer.down));
-  TANDEM_RETURN_IF_ERROR(rows(*post_norm_));
-  const int64_t ns = absl::ToInt64Nanoseconds(absl::Now() - start);
+  TANDEM_ASSIGN_OR_RETURN(const int64_t ns,
+                          commands_.Execute(UsesOf(layer_idx), num_rows, timeout));
   TANDEM_RETURN_IF_ERROR(residual_.Get(residual));
   return ns;
 }

@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -21,7 +22,8 @@
 #include "services/npu_worker/operators/layer_rows.h"
 #include "services/npu_worker/operators/matrix_product.h"
 #include "services/npu_worker/operators/opened_operator.h"
-#include "services/npu_worker/operators/row_commands.h"
+#include "services/npu_worker/operators/row_command.h"
+#include "services/npu_worker/operators/stage_commands.h"
 
 namespace tandem::npu {
 
@@ -29,7 +31,7 @@ namespace tandem::npu {
 class FfnStage {
  public:
   // `gemms`, `rows`, the row functions: must stay open for longer than this.  Errors as
-  // MatrixProduct::Create and RowCommands::Create.
+  // MatrixProduct::Create and RowCommand::Create.
   static absl::StatusOr<std::unique_ptr<FfnStage>> Create(const OpenedGemms& gemms,
                                                           const OpenedOperator& rows,
                                                           const ModelConfig& config,
@@ -42,7 +44,7 @@ class FfnStage {
   absl::Status AddLayer(const WeightSet& weights, uint32_t layer_idx);
 
   // Computes a layer's stage over rows of the residual, in place, and returns nanoseconds on the device, as
-  // the host sees them.  Errors as NpuRun::Execute; the residual has not changed then.
+  // the host sees them.  Errors as StageCommands::Execute; the residual has not changed then.
   // REQUIRES AddLayer(layer_idx).
   absl::StatusOr<int64_t> Run(uint32_t layer_idx, std::span<const float> projection,
                               std::span<float> residual, absl::Duration timeout);
@@ -57,8 +59,9 @@ class FfnStage {
       : rows_(std::move(rows)), config_(config), max_rows_(max_rows) {}
   absl::Status MakeProducts(const OpenedGemms& gemms);
   absl::Status MakeRows();
+  std::vector<CommandUse> UsesOf(uint32_t layer_idx) const;
 
-  // Destroyed in the reverse order: what uses a device goes before it, and commands, which wait for one that
+  // Destroyed in the reverse order: what uses a kernel goes before it, and commands, which wait for one that
   // is under way, before its memory.
   const OpenedOperator rows_;
   const ModelConfig config_;
@@ -66,7 +69,8 @@ class FfnStage {
   LayerRows projection_, residual_;
   std::map<uint32_t, Layer> layers_;
   std::unique_ptr<MatrixProduct> gate_up_, down_;
-  std::unique_ptr<RowCommands> attention_norm_, pre_norm_, geglu_, post_norm_;
+  std::unique_ptr<RowCommand> attention_norm_, pre_norm_, geglu_, post_norm_;
+  StageCommands commands_;
 };
 
 }  // namespace tandem::npu

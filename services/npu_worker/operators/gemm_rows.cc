@@ -14,7 +14,7 @@ uint32_t Padded(uint32_t size) { return (size + kGemmInputs - 1) / kGemmInputs *
 
 }  // namespace
 
-absl::StatusOr<GemmRows> GemmRows::Create(NpuDevice& device, const NpuOperator& op,
+absl::StatusOr<GemmRows> GemmRows::Create(NpuKernel& kernel, const NpuOperator& op,
                                           const Options& options) {
   GemmRows made;
   made.options_ = options;
@@ -22,7 +22,7 @@ absl::StatusOr<GemmRows> GemmRows::Create(NpuDevice& device, const NpuOperator& 
   made.output_stride_ = std::max(Padded(options.num_outputs), options.output_stride);
   const uint64_t rows = GemmPaddedRows(options.max_rows);
   const auto allocate = [&](const char* name, uint64_t bytes) {
-    return device.Allocate(static_cast<int>(op.argument(name).buffer()), bytes);
+    return kernel.Allocate(static_cast<int>(op.argument(name).buffer()), bytes);
   };
   TANDEM_ASSIGN_OR_RETURN(made.activations_, allocate("activations", rows * made.InputRowBytes()));
   TANDEM_ASSIGN_OR_RETURN(

@@ -7,7 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "services/npu_worker/package/package.h"
-#include "services/npu_worker/xrt/npu_device.h"
+#include "services/npu_worker/xrt/npu_kernel.h"
 
 namespace tandem::npu {
 
@@ -24,9 +24,9 @@ class GemmRows {
         0;  // of the output, before its first row and behind its last: for a self-test
   };
 
-  // `device`: opened with the xclbin of a GEMM, `op`; other contexts may use the buffers too.
+  // `kernel`: of a GEMM, `op`; other kernels and contexts may use the buffers too.
   // RESOURCE_EXHAUSTED: memory.
-  static absl::StatusOr<GemmRows> Create(NpuDevice& device, const NpuOperator& op,
+  static absl::StatusOr<GemmRows> Create(NpuKernel& kernel, const NpuOperator& op,
                                          const Options& options);
 
   uint32_t max_rows() const { return options_.max_rows; }

@@ -93,21 +93,22 @@ absl::Status GemmSelfTest::Failure(const std::string& what) const {
 }
 
 absl::StatusOr<std::unique_ptr<GemmSelfTest>> GemmSelfTest::Create(
-    std::shared_ptr<NpuDevice> device, const NpuOperator& op) {
-  std::unique_ptr<GemmSelfTest> test(new GemmSelfTest(std::move(device), op));
-  TANDEM_ASSIGN_OR_RETURN(test->rows_, GemmRows::Create(*test->device_, op,
+    std::shared_ptr<NpuKernel> kernel, const NpuOperator& op) {
+  std::unique_ptr<GemmSelfTest> test(new GemmSelfTest(std::move(kernel), op));
+  TANDEM_ASSIGN_OR_RETURN(test->rows_, GemmRows::Create(*test->kernel_, op,
                                                         {.max_rows = kGemmTestRows,
                                                          .num_outputs = test->num_outputs(),
                                                          .num_inputs = kGemmTestInputs,
                                                          .guard_rows = kGemmTestGuardRows}));
   TANDEM_ASSIGN_OR_RETURN(
-      test->commands_,
-      GemmCommands::Create(*test->device_, op, test->rows_,
-                           {.format = op.weight_dtype, .num_outputs = test->num_outputs()}));
-  TANDEM_ASSIGN_OR_RETURN(test->weights_, test->commands_->MakeWeights());
+      test->command_,
+      GemmCommand::Create(*test->kernel_, op, test->rows_,
+                          {.format = op.weight_dtype, .num_outputs = test->num_outputs()}));
+  TANDEM_ASSIGN_OR_RETURN(test->weights_, test->command_->MakeWeights());
   test->FillWeights();
   test->Expect();
   TANDEM_RETURN_IF_ERROR(test->weights_.SyncToDevice(0, test->weights_.size()));
+  TANDEM_RETURN_IF_ERROR(test->commands_.Prepare(test->uses()));
   return test;
 }
 
@@ -172,7 +173,7 @@ absl::Status GemmSelfTest::Run(absl::Duration timeout) {
     }
   }
   TANDEM_RETURN_IF_ERROR(rows_.HandOverRows(kGemmTestRows));
-  const auto ns = commands_->Execute(weights_, kGemmTestRows, timeout);
+  const auto ns = commands_.Execute(uses(), kGemmTestRows, timeout);
   if (absl::IsInternal(ns.status())) return Failure(std::string(ns.status().message()));
   if (!ns.ok()) return ns.status();
   TANDEM_RETURN_IF_ERROR(rows_.TakeBackOutput());

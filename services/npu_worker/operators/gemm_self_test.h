@@ -2,6 +2,7 @@
 // inputs, for a few rows.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <string>
 #include <vector>
@@ -9,34 +10,37 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "services/npu_worker/operators/gemm_commands.h"
+#include "services/npu_worker/operators/gemm_command.h"
 #include "services/npu_worker/operators/operator_test.h"
-#include "services/npu_worker/xrt/npu_device.h"
+#include "services/npu_worker/operators/stage_commands.h"
+#include "services/npu_worker/xrt/npu_kernel.h"
 
 namespace tandem::npu {
 
 class GemmSelfTest final : public OperatorTest {
  public:
-  // `device`: opened with the operator's xclbin; shared with plans.  `op`: borrowed; must outlive this.
-  static absl::StatusOr<std::unique_ptr<GemmSelfTest>> Create(std::shared_ptr<NpuDevice> device,
+  // `kernel`: the operator's; shared with plans.  `op`: borrowed; must outlive this.
+  static absl::StatusOr<std::unique_ptr<GemmSelfTest>> Create(std::shared_ptr<NpuKernel> kernel,
                                                               const NpuOperator& op);
 
   absl::Status Run(absl::Duration timeout) override;
 
  private:
-  GemmSelfTest(std::shared_ptr<NpuDevice> device, const NpuOperator& op)
-      : device_(std::move(device)), op_(op) {}
+  GemmSelfTest(std::shared_ptr<NpuKernel> kernel, const NpuOperator& op)
+      : kernel_(std::move(kernel)), op_(op) {}
   uint32_t num_outputs() const;
+  std::array<CommandUse, 1> uses() const { return {{{command_.get(), &weights_}}}; }
   void FillWeights();
   void Expect();
   absl::Status Check();
   absl::Status Failure(const std::string& what) const;
 
-  std::shared_ptr<NpuDevice> device_;
+  std::shared_ptr<NpuKernel> kernel_;
   const NpuOperator& op_;  // Borrowed.
   GemmRows rows_;
   NpuBuffer weights_;
-  std::unique_ptr<GemmCommands> commands_;
+  std::unique_ptr<GemmCommand> command_;
+  StageCommands commands_;
   std::vector<double> expected_;  // [rows][num_outputs()]
 };
 

@@ -8,7 +8,7 @@
 
 namespace tandem::npu {
 
-absl::StatusOr<KvSlab> KvSlab::Create(NpuDevice& device, int index, const SlabShape& shape) {
+absl::StatusOr<KvSlab> KvSlab::Create(NpuKernel& kernel, int index, const SlabShape& shape) {
   if (shape.bytes() > ~0u) {
     return absl::InvalidArgumentError(
         absl::StrFormat("a layer's KV cache of %d slots has %d MiB, and control code addresses "
@@ -17,7 +17,7 @@ absl::StatusOr<KvSlab> KvSlab::Create(NpuDevice& device, int index, const SlabSh
   }
   KvSlab slab;
   slab.shape_ = shape;
-  TANDEM_ASSIGN_OR_RETURN(slab.buffer_, device.Allocate(index, shape.bytes()));
+  TANDEM_ASSIGN_OR_RETURN(slab.buffer_, kernel.Allocate(index, shape.bytes()));
   return slab;
 }
 

@@ -14,7 +14,7 @@
 #include "absl/status/statusor.h"
 #include "services/npu_worker/control/attention.h"
 #include "services/npu_worker/xrt/npu_buffer.h"
-#include "services/npu_worker/xrt/npu_device.h"
+#include "services/npu_worker/xrt/npu_kernel.h"
 
 namespace tandem::npu {
 
@@ -31,8 +31,8 @@ struct SlabShape {
 class KvSlab {
  public:
   // `index`: which data buffer of the kernel it is.  INVALID_ARGUMENT: beyond what control code
-  // addresses, 4 GiB; otherwise as NpuDevice::Allocate.
-  static absl::StatusOr<KvSlab> Create(NpuDevice& device, int index, const SlabShape& shape);
+  // addresses, 4 GiB; otherwise as NpuKernel::Allocate.
+  static absl::StatusOr<KvSlab> Create(NpuKernel& kernel, int index, const SlabShape& shape);
 
   const NpuBuffer& buffer() const { return buffer_; }
   const SlabShape& shape() const { return shape_; }

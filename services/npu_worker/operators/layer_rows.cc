@@ -14,8 +14,8 @@ absl::StatusOr<LayerRows> LayerRows::Create(const OpenedOperator& rows, const ch
   LayerRows made;
   made.width_ = width;
   const uint64_t words = uint64_t{PaddedJobRows(max_rows)} * PaddedWidth(width);
-  TANDEM_ASSIGN_OR_RETURN(made.buffer_, RowCommands::MakeBuffer(*rows.device, *rows.op, argument,
-                                                                words * sizeof(float)));
+  TANDEM_ASSIGN_OR_RETURN(made.buffer_, RowCommand::MakeBuffer(*rows.kernel, *rows.op, argument,
+                                                               words * sizeof(float)));
   return made;
 }
 
@@ -55,7 +55,7 @@ absl::StatusOr<NpuBuffer> MakeNormWeights(const OpenedOperator& rows, const Weig
   }
   const size_t bytes = numbers.size() * sizeof(float);
   TANDEM_ASSIGN_OR_RETURN(NpuBuffer buffer,
-                          RowCommands::MakeBuffer(*rows.device, *rows.op, "weights", bytes));
+                          RowCommand::MakeBuffer(*rows.kernel, *rows.op, "weights", bytes));
   std::ranges::copy(numbers, reinterpret_cast<float*>(buffer.data()));
   TANDEM_RETURN_IF_ERROR(buffer.SyncToDevice(0, bytes));
   return buffer;

@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "services/common/weights/weight_set.h"
 #include "services/npu_worker/operators/opened_operator.h"
-#include "services/npu_worker/operators/row_commands.h"
+#include "services/npu_worker/operators/row_command.h"
 
 namespace tandem::npu {
 

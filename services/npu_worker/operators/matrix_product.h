@@ -14,22 +14,26 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/time/time.h"
 #include "services/common/weights/weight_set.h"
 #include "services/npu_worker/operators/array_weights.h"
-#include "services/npu_worker/operators/gemm_commands.h"
+#include "services/npu_worker/operators/gemm_command.h"
 #include "services/npu_worker/operators/gemm_rows.h"
 #include "services/npu_worker/operators/opened_operator.h"
+#include "services/npu_worker/operators/stage_commands.h"
 
 namespace tandem::npu {
 
 // A layer's matrix on the array.  Move-only.
 struct LayerMatrix {
   struct Part {
-    GemmCommands* commands = nullptr;  // Borrowed from the MatrixProduct that copied it.
+    GemmCommand* command = nullptr;  // Borrowed from the MatrixProduct that copied it.
     NpuBuffer weights;
   };
   std::vector<Part> parts;
+
+  // Adds the product's commands, one for each part: over activations that are the device's, into an output
+  // that stays there.
+  void AddTo(std::vector<CommandUse>& uses) const;
 };
 
 // Of the copies of a layer's matrix.  Errors as PartsOf.
@@ -45,26 +49,20 @@ class MatrixProduct {
 
   GemmRows& rows() { return rows_; }
 
-  // Copies a layer's matrix, [num_outputs, num_inputs].  Errors as PartsOf and GemmCommands::Create;
+  // Copies a layer's matrix, [num_outputs, num_inputs].  Errors as PartsOf and GemmCommand::Create;
   // RESOURCE_EXHAUSTED: memory.
   absl::StatusOr<LayerMatrix> CopyWeights(const WeightSet& weights, const PackedTensor& tensor);
-
-  // Computes the first `num_rows` rows over activations that are the device's already, and returns
-  // nanoseconds on the device, as the host sees them.  The output stays there.  Errors as
-  // NpuRun::Execute.  REQUIRES a matrix of this object's, 1 <= num_rows <= max_rows.
-  absl::StatusOr<int64_t> Execute(const LayerMatrix& matrix, uint32_t num_rows,
-                                  absl::Duration timeout);
 
  private:
   MatrixProduct(OpenedGemms gemms, const GemmRows::Options& options)
       : gemms_(std::move(gemms)), options_(options) {}
-  absl::StatusOr<GemmCommands*> CommandsOf(const MatrixPart& part);
+  absl::StatusOr<GemmCommand*> CommandOf(const MatrixPart& part);
 
-  // Destroyed in the reverse order: what uses a device goes before it.
+  // Destroyed in the reverse order: what uses a kernel goes before it.
   const OpenedGemms gemms_;
   const GemmRows::Options options_;
   GemmRows rows_;
-  std::map<MatrixPart, std::unique_ptr<GemmCommands>> commands_;
+  std::map<MatrixPart, std::unique_ptr<GemmCommand>> commands_;
 };
 
 }  // namespace tandem::npu

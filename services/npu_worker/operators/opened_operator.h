@@ -1,4 +1,4 @@
-// Operators of the package with contexts in which they run.
+// Operators of the package with their kernels, in contexts in which they run.
 #pragma once
 
 #include <map>
@@ -6,14 +6,13 @@
 
 #include "services/common/tensor/dtype.h"
 #include "services/npu_worker/package/package.h"
-#include "services/npu_worker/xrt/npu_device.h"
+#include "services/npu_worker/xrt/npu_kernel.h"
 
 namespace tandem::npu {
 
 struct OpenedOperator {
-  // Opened with the operator's xclbin; shared with the backend and with plans.
-  std::shared_ptr<NpuDevice> device;
-  const NpuOperator* op = nullptr;  // Borrowed; must outlive what uses it.
+  std::shared_ptr<NpuKernel> kernel;  // Shared with the backend's tests and with plans.
+  const NpuOperator* op = nullptr;    // Borrowed; must outlive what uses it.
 };
 
 // By the format of their weights.

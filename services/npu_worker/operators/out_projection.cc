@@ -31,7 +31,13 @@ absl::Status OutProjection::AddLayer(const WeightSet& weights, uint32_t layer_id
       LayerMatrix matrix,
       product_->CopyWeights(weights, *weights.Find(WeightRole::kOut, layer_idx)));
   weights_.insert_or_assign(layer_idx, std::move(matrix));
-  return absl::OkStatus();
+  return commands_.Prepare(UsesOf(layer_idx));
+}
+
+std::vector<CommandUse> OutProjection::UsesOf(uint32_t layer_idx) const {
+  std::vector<CommandUse> uses;
+  weights_.at(layer_idx).AddTo(uses);
+  return uses;
 }
 
 void OutProjection::SetRows(std::span<const uint16_t> halves, uint32_t num_rows) {
@@ -59,7 +65,7 @@ absl::StatusOr<int64_t> OutProjection::Run(uint32_t layer_idx, uint32_t num_rows
   GemmRows& rows = product_->rows();
   TANDEM_RETURN_IF_ERROR(rows.HandOverRows(num_rows));
   TANDEM_ASSIGN_OR_RETURN(const int64_t ns,
-                          product_->Execute(weights_.at(layer_idx), num_rows, timeout));
+                          commands_.Execute(UsesOf(layer_idx), num_rows, timeout));
   TANDEM_RETURN_IF_ERROR(rows.TakeBackRows(num_rows));
   for (size_t row = 0; row < num_rows; ++row) {
     std::ranges::copy(rows.output().subspan(row * rows.output_stride(), num_outputs_),

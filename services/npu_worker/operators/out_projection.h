@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -16,6 +17,7 @@
 #include "services/common/weights/weight_set.h"
 #include "services/npu_worker/operators/matrix_product.h"
 #include "services/npu_worker/operators/opened_operator.h"
+#include "services/npu_worker/operators/stage_commands.h"
 
 namespace tandem::npu {
 
@@ -37,19 +39,21 @@ class OutProjection {
   void SetRows(std::span<const uint16_t> halves, uint32_t num_rows);
   void SetBf16Rows(std::span<const uint16_t> bf16, uint32_t num_rows);
   // Computes the rows that were set last, into [num_rows][hidden_dim] at `out`, and returns nanoseconds on
-  // the device, as the host sees them.  Errors as NpuRun::Execute.  REQUIRES AddLayer(layer_idx).
+  // the device, as the host sees them.  Errors as StageCommands::Execute.  REQUIRES AddLayer(layer_idx).
   absl::StatusOr<int64_t> Run(uint32_t layer_idx, uint32_t num_rows, std::span<float> out,
                               absl::Duration timeout);
 
  private:
   OutProjection(uint32_t num_inputs, uint32_t num_outputs)
       : num_inputs_(num_inputs), num_outputs_(num_outputs) {}
+  std::vector<CommandUse> UsesOf(uint32_t layer_idx) const;
 
   const uint32_t num_inputs_;
   const uint32_t num_outputs_;
   // Destroyed in the reverse order: commands, which wait for one that is under way, go before its memory.
   std::map<uint32_t, LayerMatrix> weights_;  // by layer
   std::unique_ptr<MatrixProduct> product_;
+  StageCommands commands_;
 };
 
 }  // namespace tandem::npu

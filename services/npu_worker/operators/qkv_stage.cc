@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
 #include "services/common/base/check.h"
 #include "services/common/base/half.h"
 #include "services/common/base/status_macros.h"
@@ -35,7 +34,7 @@ absl::StatusOr<std::unique_ptr<QkvStage>> QkvStage::Create(const OpenedGemms& ge
   TANDEM_RETURN_IF_ERROR(stage->MakeNorm());
   const uint64_t head_bytes = uint64_t{PaddedJobRows(max_rows)} * stage->HeadWords() * 4;
   TANDEM_ASSIGN_OR_RETURN(stage->heads_,
-                          RowCommands::MakeBuffer(*rows.device, *rows.op, "output", head_bytes));
+                          RowCommand::MakeBuffer(*rows.kernel, *rows.op, "output", head_bytes));
   for (const KvGroup group : {kGlobalGroup, kWindowGroup}) {
     TANDEM_RETURN_IF_ERROR(stage->MakeRotation(group));
   }
@@ -52,8 +51,8 @@ absl::Status QkvStage::MakeNorm() {
                       .first = {.stride = residual_.stride()},
                       .output = {.stride = qkv_->rows().input_stride() / 2}};
   TANDEM_ASSIGN_OR_RETURN(
-      norm_, RowCommands::Create(
-                 *rows_.device, *rows_.op, {.max_rows = max_rows_, .jobs = {job}},
+      norm_, RowCommand::Create(
+                 *rows_.kernel, *rows_.op, {.max_rows = max_rows_, .jobs = {job}},
                  {.first = &residual_.buffer(), .output = &qkv_->rows().activations_buffer()}));
   return absl::OkStatus();
 }
@@ -84,10 +83,10 @@ absl::Status QkvStage::MakeRotation(KvGroup group) {
   k.weights.offset = config_.head_dim * kFloatBytes;
   TANDEM_ASSIGN_OR_RETURN(
       rotation.turn,
-      RowCommands::Create(*rows_.device, *rows_.op, {.max_rows = max_rows_, .jobs = {q, k}},
-                          {.first = &rotation.table.buffer(),
-                           .second = &qkv_->rows().output_buffer(),
-                           .output = &heads_}));
+      RowCommand::Create(*rows_.kernel, *rows_.op, {.max_rows = max_rows_, .jobs = {q, k}},
+                         {.first = &rotation.table.buffer(),
+                          .second = &qkv_->rows().output_buffer(),
+                          .output = &heads_}));
   return absl::OkStatus();
 }
 
@@ -110,7 +109,15 @@ absl::Status QkvStage::AddLayer(const WeightSet& weights, uint32_t layer_idx) {
       layer.head_norms,
       MakeNormWeights(rows_, weights, layer_idx, {WeightRole::kQNorm, WeightRole::kKNorm}));
   layers_.insert_or_assign(layer_idx, std::move(layer));
-  return absl::OkStatus();
+  return commands_.Prepare(UsesOf(layer_idx));
+}
+
+std::vector<CommandUse> QkvStage::UsesOf(uint32_t layer_idx) const {
+  const Layer& layer = layers_.at(layer_idx);
+  std::vector<CommandUse> uses = {{norm_.get(), &layer.input_norm}};
+  layer.qkv.AddTo(uses);
+  uses.push_back({rotations_[GroupOf(layer_idx)].turn.get(), &layer.head_norms});
+  return uses;
 }
 
 absl::Status QkvStage::SetPositions(std::span<const RowEntry> rows, Rotation& rotation) {
@@ -154,17 +161,11 @@ absl::StatusOr<int64_t> QkvStage::Run(uint32_t layer_idx, std::span<const RowEnt
                                       std::span<const float> residual, const Output& output,
                                       absl::Duration timeout) {
   TANDEM_CHECK(residual.size() == rows.size() * config_.hidden_dim);
-  const Layer& layer = layers_.at(layer_idx);
   const auto num_rows = static_cast<uint32_t>(rows.size());
-  Rotation& rotation = rotations_[config_.is_global(layer_idx) ? kGlobalGroup : kWindowGroup];
-  TANDEM_RETURN_IF_ERROR(SetPositions(rows, rotation));
+  TANDEM_RETURN_IF_ERROR(SetPositions(rows, rotations_[GroupOf(layer_idx)]));
   TANDEM_RETURN_IF_ERROR(residual_.Set(residual));
-  const absl::Time start = absl::Now();
-  const auto left = [&] { return timeout - (absl::Now() - start); };
-  TANDEM_RETURN_IF_ERROR(norm_->Execute(&layer.input_norm, num_rows, left()).status());
-  TANDEM_RETURN_IF_ERROR(qkv_->Execute(layer.qkv, num_rows, left()).status());
-  TANDEM_RETURN_IF_ERROR(rotation.turn->Execute(&layer.head_norms, num_rows, left()).status());
-  const int64_t ns = absl::ToInt64Nanoseconds(absl::Now() - start);
+  TANDEM_ASSIGN_OR_RETURN(const int64_t ns,
+                          commands_.Execute(UsesOf(layer_idx), num_rows, timeout));
   TANDEM_RETURN_IF_ERROR(TakeBack(num_rows, output));
   return ns;
 }

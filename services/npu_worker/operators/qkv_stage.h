@@ -21,7 +21,8 @@
 #include "services/npu_worker/operators/layer_rows.h"
 #include "services/npu_worker/operators/matrix_product.h"
 #include "services/npu_worker/operators/opened_operator.h"
-#include "services/npu_worker/operators/row_commands.h"
+#include "services/npu_worker/operators/row_command.h"
+#include "services/npu_worker/operators/stage_commands.h"
 
 namespace tandem::npu {
 
@@ -46,7 +47,7 @@ class QkvStage {
   absl::Status AddLayer(const WeightSet& weights, uint32_t layer_idx);
 
   // Computes a layer's stage over rows of the residual, [rows.size()][hidden_dim], and returns
-  // nanoseconds on the device, as the host sees them.  Errors as NpuRun::Execute.
+  // nanoseconds on the device, as the host sees them.  Errors as StageCommands::Execute.
   // REQUIRES AddLayer(layer_idx).
   absl::StatusOr<int64_t> Run(uint32_t layer_idx, std::span<const RowEntry> rows,
                               std::span<const float> residual, const Output& output,
@@ -63,21 +64,25 @@ class QkvStage {
     std::vector<float> frequencies;   // [head_dim / 2]
     LayerRows table;                  // cosines, then sines, of each row's position
     std::vector<uint32_t> positions;  // that the table is for
-    std::unique_ptr<RowCommands> turn;
+    std::unique_ptr<RowCommand> turn;
   };
 
   QkvStage(OpenedOperator rows, const ModelConfig& config, uint32_t max_rows)
       : rows_(std::move(rows)), config_(config), max_rows_(max_rows) {}
   absl::Status MakeNorm();
   absl::Status MakeRotation(KvGroup group);
+  KvGroup GroupOf(uint32_t layer_idx) const {
+    return config_.is_global(layer_idx) ? kGlobalGroup : kWindowGroup;
+  }
   // Words of a row of q's and k's heads in bfloat16.
   uint32_t HeadWords() const {
     return static_cast<uint32_t>(config_.q_dim() + config_.kv_dim()) / 2;
   }
   static absl::Status SetPositions(std::span<const RowEntry> rows, Rotation& rotation);
+  std::vector<CommandUse> UsesOf(uint32_t layer_idx) const;
   absl::Status TakeBack(size_t num_rows, const Output& output) const;
 
-  // Destroyed in the reverse order: what uses a device goes before it, and commands, which wait for one that
+  // Destroyed in the reverse order: what uses a kernel goes before it, and commands, which wait for one that
   // is under way, before its memory.
   const OpenedOperator rows_;
   const ModelConfig config_;
@@ -86,8 +91,9 @@ class QkvStage {
   std::map<uint32_t, Layer> layers_;
   NpuBuffer heads_;  // bfloat16 [max_rows][num_heads + num_kv_heads][head_dim]
   std::unique_ptr<MatrixProduct> qkv_;
-  std::unique_ptr<RowCommands> norm_;
+  std::unique_ptr<RowCommand> norm_;
   std::array<Rotation, kNumKvGroups> rotations_;
+  StageCommands commands_;
 };
 
 }  // namespace tandem::npu

@@ -97,9 +97,9 @@ absl::Status RowSelfTest::Failure(const std::string& what) const {
   return absl::DataLossError(absl::StrFormat("NPU self-test of '%s': %s", op_.name, what));
 }
 
-absl::StatusOr<std::unique_ptr<RowSelfTest>> RowSelfTest::Create(std::shared_ptr<NpuDevice> device,
+absl::StatusOr<std::unique_ptr<RowSelfTest>> RowSelfTest::Create(std::shared_ptr<NpuKernel> kernel,
                                                                  const NpuOperator& op) {
-  std::unique_ptr<RowSelfTest> test(new RowSelfTest(std::move(device), op));
+  std::unique_ptr<RowSelfTest> test(new RowSelfTest(std::move(kernel), op));
   test->jobs_ = {{.function = RowFunction::kNorm, .size = 128, .count = kRowTestCount},
                  {.function = RowFunction::kNormAdd, .size = 128, .count = kRowTestCount},
                  {.function = RowFunction::kRope, .size = 64, .num_heads = 2},
@@ -120,18 +120,19 @@ absl::StatusOr<std::unique_ptr<RowSelfTest>> RowSelfTest::Create(std::shared_ptr
     next.weights += words.weights;
   }
   const auto make = [&](const char* name, uint32_t words) {
-    return RowCommands::MakeBuffer(*test->device_, op, name, uint64_t{words} * kWordBytes);
+    return RowCommand::MakeBuffer(*test->kernel_, op, name, uint64_t{words} * kWordBytes);
   };
   TANDEM_ASSIGN_OR_RETURN(test->first_, make("first", next.first));
   TANDEM_ASSIGN_OR_RETURN(test->second_, make("second", next.second));
   TANDEM_ASSIGN_OR_RETURN(test->output_, make("output", next.output));
   TANDEM_ASSIGN_OR_RETURN(test->weights_, make("weights", next.weights));
   TANDEM_ASSIGN_OR_RETURN(
-      test->commands_,
-      RowCommands::Create(
-          *test->device_, op, {.max_rows = test->num_rows(), .jobs = test->jobs_},
+      test->command_,
+      RowCommand::Create(
+          *test->kernel_, op, {.max_rows = test->num_rows(), .jobs = test->jobs_},
           {.first = &test->first_, .second = &test->second_, .output = &test->output_}));
   TANDEM_RETURN_IF_ERROR(test->Fill());
+  TANDEM_RETURN_IF_ERROR(test->commands_.Prepare(test->uses()));
   return test;
 }
 
@@ -194,7 +195,7 @@ absl::Status RowSelfTest::Run(absl::Duration timeout) {
         kRowFill.canary);
   }
   TANDEM_RETURN_IF_ERROR(output_.SyncToDevice(0, output_.size()));
-  const auto ns = commands_->Execute(&weights_, num_rows(), timeout);
+  const auto ns = commands_.Execute(uses(), num_rows(), timeout);
   if (absl::IsInternal(ns.status())) return Failure(std::string(ns.status().message()));
   if (!ns.ok()) return ns.status();
   TANDEM_RETURN_IF_ERROR(output_.SyncFromDevice(0, output_.size()));

@@ -2,6 +2,7 @@
 // array, in one command.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -12,33 +13,36 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "services/npu_worker/operators/operator_test.h"
-#include "services/npu_worker/operators/row_commands.h"
-#include "services/npu_worker/xrt/npu_device.h"
+#include "services/npu_worker/operators/row_command.h"
+#include "services/npu_worker/operators/stage_commands.h"
+#include "services/npu_worker/xrt/npu_kernel.h"
 
 namespace tandem::npu {
 
 class RowSelfTest final : public OperatorTest {
  public:
-  // `device`: opened with the operator's xclbin; shared with plans.  `op`: borrowed; must outlive this.
-  static absl::StatusOr<std::unique_ptr<RowSelfTest>> Create(std::shared_ptr<NpuDevice> device,
+  // `kernel`: the operator's; shared with plans.  `op`: borrowed; must outlive this.
+  static absl::StatusOr<std::unique_ptr<RowSelfTest>> Create(std::shared_ptr<NpuKernel> kernel,
                                                              const NpuOperator& op);
 
   absl::Status Run(absl::Duration timeout) override;
 
  private:
-  RowSelfTest(std::shared_ptr<NpuDevice> device, const NpuOperator& op)
-      : device_(std::move(device)), op_(op) {}
+  RowSelfTest(std::shared_ptr<NpuKernel> kernel, const NpuOperator& op)
+      : kernel_(std::move(kernel)), op_(op) {}
   uint32_t num_rows() const;
+  std::array<CommandUse, 1> uses() const { return {{{command_.get(), &weights_}}}; }
   absl::Status Fill();
   absl::Status Check() const;
   absl::Status CheckJob(const RowJob& job) const;
   absl::Status Failure(const std::string& what) const;
 
-  std::shared_ptr<NpuDevice> device_;
+  std::shared_ptr<NpuKernel> kernel_;
   const NpuOperator& op_;  // Borrowed.
   NpuBuffer first_, second_, output_, weights_;
   std::vector<RowJob> jobs_;
-  std::unique_ptr<RowCommands> commands_;
+  std::unique_ptr<RowCommand> command_;
+  StageCommands commands_;
 };
 
 }  // namespace tandem::npu

@@ -41,9 +41,11 @@ TEST(EmulatorAbiTest, DecodesAPacketWrittenThroughXrtsOwnStructure) {
   packet->extra_cu_masks = 1;
   packet->opcode = ERT_START_CU;
   packet->count = 2 + 7;
-  words[3] = 3;   // opcode, after two masks
-  words[7] = 21;  // instruction words
+  words[2] = 1u << 2;  // the second of two masks
+  words[3] = 3;        // opcode
+  words[7] = 21;       // instruction words
   ASSERT_OK_AND_ASSIGN(const Invocation run, DecodeStart(words));
+  EXPECT_EQ(run.cu, 34u);
   EXPECT_EQ(run.opcode, 3u);
   EXPECT_EQ(run.num_instruction_words, 21u);
   EXPECT_EQ(run.num_buffers, 1);
@@ -54,6 +56,7 @@ TEST(EmulatorAbiTest, DecodesAPacketWrittenThroughXrtsOwnStructure) {
 TEST(EmulatorAbiTest, XrtsStructuresReadTheXclbin) {
   AxlfOptions options;
   options.uuid[3] = 0x42;
+  options.kernels.push_back({.name = "rows", .num_data_buffers = 3});
   ASSERT_OK_AND_ASSIGN(const auto bytes, BuildAxlf(options));
   const auto* top = reinterpret_cast<const axlf*>(bytes.data());
   EXPECT_EQ(top->m_header.m_length, bytes.size());
@@ -64,13 +67,17 @@ TEST(EmulatorAbiTest, XrtsStructuresReadTheXclbin) {
     const uint8_t* data = bytes.data() + section.m_sectionOffset;
     if (section.m_sectionKind == IP_LAYOUT) {
       const auto* layout = reinterpret_cast<const ip_layout*>(data);
-      EXPECT_EQ(layout->m_count, 1);
+      EXPECT_EQ(layout->m_count, 2);
       EXPECT_STREQ(reinterpret_cast<const char*>(layout->m_ip_data[0].m_name), "MLIR_AIE:MLIRAIE");
+      EXPECT_STREQ(reinterpret_cast<const char*>(layout->m_ip_data[1].m_name), "rows:MLIRAIE");
     }
     if (section.m_sectionKind == CONNECTIVITY) {
       const auto* links = reinterpret_cast<const connectivity*>(data);
-      EXPECT_EQ(links->m_count, 6);
+      EXPECT_EQ(links->m_count, 10);
       EXPECT_EQ(links->m_connection[5].arg_index, 7);
+      EXPECT_EQ(links->m_connection[5].m_ip_layout_index, 0);
+      EXPECT_EQ(links->m_connection[9].arg_index, 5);
+      EXPECT_EQ(links->m_connection[9].m_ip_layout_index, 1);
     }
     if (section.m_sectionKind == MEM_TOPOLOGY) {
       const auto* memory = reinterpret_cast<const mem_topology*>(data);

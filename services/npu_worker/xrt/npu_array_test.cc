@@ -13,7 +13,8 @@
 #include "services/npu_worker/control/gemm.h"
 #include "services/npu_worker/emulator/array/configuration.h"
 #include "services/npu_worker/emulator/axlf_builder.h"
-#include "services/npu_worker/xrt/npu_device.h"
+#include "services/npu_worker/emulator/driver/driver_counts.h"
+#include "services/npu_worker/xrt/npu_kernel.h"
 
 namespace tandem::npu {
 namespace {
@@ -22,7 +23,6 @@ using testing::HasCode;
 using ::testing::HasSubstr;
 using testing::StatusIs;
 
-constexpr char kKernel[] = "MLIR_AIE";
 constexpr uint32_t kRows = 70, kOutputs = 96, kInputs = 320;
 constexpr uint16_t kOne = 0x3F80;  // bfloat16
 
@@ -33,12 +33,19 @@ class NpuArrayTest : public ::testing::Test {
     const char* profile = std::getenv("NPU_EMU_PROFILE");
     return profile != nullptr && std::string(profile) == "npu1";
   }
-  absl::StatusOr<std::unique_ptr<NpuDevice>> Open(const std::string& design) const {
+  struct NamedDesign {
+    std::string kernel, design;
+  };
+  // A context of an xclbin with these kernels.
+  absl::StatusOr<std::shared_ptr<NpuContext>> OpenContext(
+      const std::vector<NamedDesign>& kernels) const {
     emulator::AxlfOptions options;
-    options.kernel_name = kKernel;
-    options.num_data_buffers = 4;
+    options.kernels.clear();
+    for (const auto& [kernel, design] : kernels) {
+      options.kernels.push_back(
+          {.name = kernel, .num_data_buffers = 4, .pdi = emulator::MakeConfiguration(design)});
+    }
     options.num_columns = IsNpu1() ? 4 : 8;
-    options.pdi = emulator::MakeConfiguration(design);
     options.uuid.fill(0xA7);
     const auto bytes = emulator::BuildAxlf(options);
     if (!bytes.ok()) return bytes.status();
@@ -46,14 +53,19 @@ class NpuArrayTest : public ::testing::Test {
     std::ofstream(path, std::ios::binary)
         .write(reinterpret_cast<const char*>(bytes->data()),
                static_cast<std::streamsize>(bytes->size()));
-    return NpuDevice::Open({.xclbin_path = path, .kernel_name = kKernel});
+    return NpuContext::Open({.xclbin_path = path});
+  }
+  absl::StatusOr<std::shared_ptr<NpuKernel>> Open(const std::string& design) const {
+    auto context = OpenContext({{"MLIR_AIE", design}});
+    if (!context.ok()) return context.status();
+    return NpuKernel::Open(*std::move(context), "MLIR_AIE");
   }
   void SetUp() override {
-    ASSERT_OK_AND_ASSIGN(device_, Open("gemm_q8_0"));
+    ASSERT_OK_AND_ASSIGN(kernel_, Open("gemm_q8_0"));
     const size_t bytes[] = {size_t{GemmPaddedRows(kRows)} * kInputs * 2,
                             ShardBytes(DType::kQ8_0, kOutputs, kInputs), OutputBytes()};
     for (int i = 0; i < 3; ++i) {
-      ASSERT_OK_AND_ASSIGN(NpuBuffer buffer, device_->Allocate(i, bytes[i]));
+      ASSERT_OK_AND_ASSIGN(NpuBuffer buffer, kernel_->Allocate(i, bytes[i]));
       buffers_.push_back(std::move(buffer));
     }
     auto* activations = reinterpret_cast<uint16_t*>(buffers_[0].data());
@@ -75,12 +87,12 @@ class NpuArrayTest : public ::testing::Test {
             .weights = {.argument = 1},
             .output = {.argument = 2}};
   }
-  absl::Status Run(NpuDevice& device, std::span<const uint32_t> words) {
-    auto instructions = device.MakeInstructions(words);
+  absl::Status Run(NpuKernel& kernel, std::span<const uint32_t> words) {
+    auto instructions = kernel.MakeInstructions(words);
     if (!instructions.ok()) return instructions.status();
     std::vector<const NpuBuffer*> data;
     for (const NpuBuffer& buffer : buffers_) data.push_back(&buffer);
-    auto run = device.MakeRun(*instructions, words.size(), data);
+    auto run = kernel.MakeRun(*instructions, words.size(), data);
     if (!run.ok()) return run.status();
     return run->Execute(absl::Seconds(30));
   }
@@ -96,7 +108,7 @@ class NpuArrayTest : public ::testing::Test {
   }
 
   TemporaryDirectory folder_;
-  std::unique_ptr<NpuDevice> device_;
+  std::shared_ptr<NpuKernel> kernel_;
   std::vector<NpuBuffer> buffers_;
 };
 
@@ -105,7 +117,7 @@ TEST_F(NpuArrayTest, AProductIsComputedAgainAndAgain) {
   for (int i = 0; i < 2; ++i) {
     std::memset(buffers_[2].data(), 0, OutputBytes());
     ASSERT_OK(buffers_[2].SyncToDevice(0, OutputBytes()));
-    ASSERT_OK(Run(*device_, code.words()));
+    ASSERT_OK(Run(*kernel_, code.words()));
     ExpectProduct();
   }
 }
@@ -115,17 +127,17 @@ TEST_F(NpuArrayTest, ADescriptorOneWordPastItsBufferFailsTheCommandAndTheNextOne
   GemmJob job = Job();
   job.output.offset = sizeof(uint32_t);
   ASSERT_OK_AND_ASSIGN(const Transaction past_the_end, BuildGemm(job));
-  ASSERT_OK_AND_ASSIGN(NpuBuffer neighbour, device_->Allocate(2, OutputBytes()));
+  ASSERT_OK_AND_ASSIGN(NpuBuffer neighbour, kernel_->Allocate(2, OutputBytes()));
   std::memset(neighbour.data(), 0x5A, OutputBytes());
   ASSERT_OK(neighbour.SyncToDevice(0, OutputBytes()));
-  EXPECT_THAT(Run(*device_, past_the_end.words()), HasCode(absl::StatusCode::kInternal));
+  EXPECT_THAT(Run(*kernel_, past_the_end.words()), HasCode(absl::StatusCode::kInternal));
   for (const NpuBuffer* buffer : {&buffers_[2], &neighbour}) {
     ASSERT_OK(buffer->SyncFromDevice(0, OutputBytes()));
     const std::byte expected{buffer == &neighbour ? uint8_t{0x5A} : uint8_t{0}};
     for (size_t i = 0; i < OutputBytes(); ++i) ASSERT_EQ(buffer->data()[i], expected) << i;
   }
   ASSERT_OK_AND_ASSIGN(const Transaction code, BuildGemm(Job()));
-  ASSERT_OK(Run(*device_, code.words()));
+  ASSERT_OK(Run(*kernel_, code.words()));
   ExpectProduct();
 }
 
@@ -134,10 +146,10 @@ TEST_F(NpuArrayTest, APromptsAttentionIsComputed) {
   constexpr uint32_t kHeads = 2, kHeadDim = 128, kPositions = 96 + kZeroSlots, kPromptRows = 33;
   constexpr uint16_t kOneAndAHalf = 0x3FC0;
   constexpr size_t kSlab = size_t{kPositions} * kHeadDim;
-  ASSERT_OK_AND_ASSIGN(const std::unique_ptr<NpuDevice> device, Open("attention_128"));
+  ASSERT_OK_AND_ASSIGN(const auto kernel, Open("attention_128"));
   buffers_.clear();
   for (int i = 0; i < 4; ++i) {
-    ASSERT_OK_AND_ASSIGN(NpuBuffer buffer, device->Allocate(i, 65536));
+    ASSERT_OK_AND_ASSIGN(NpuBuffer buffer, kernel->Allocate(i, 65536));
     buffers_.push_back(std::move(buffer));
   }
   std::fill_n(reinterpret_cast<uint16_t*>(buffers_[1].data()), kSlab, kOne);
@@ -158,7 +170,7 @@ TEST_F(NpuArrayTest, APromptsAttentionIsComputed) {
                       .output = {.argument = 2},
                       .scratch = {.argument = 3}},
                      {&run, 1}));
-  ASSERT_OK(Run(*device, code.words()));
+  ASSERT_OK(Run(*kernel, code.words()));
   ASSERT_OK(buffers_[2].SyncFromDevice(0, buffers_[2].size()));
   const auto* output = reinterpret_cast<const uint16_t*>(buffers_[2].data());
   for (size_t i = 0; i < 32768; ++i) {
@@ -166,27 +178,68 @@ TEST_F(NpuArrayTest, APromptsAttentionIsComputed) {
   }
 }
 
+// What `aiecc --xclbin-input` merges: kernels with a configuration each, in one context.
+TEST_F(NpuArrayTest, KernelsOfOneContextTakeTurnsInOneList) {
+  const emulator::DriverCounts before = emulator::ReadDriverCounts();
+  ASSERT_OK_AND_ASSIGN(const auto context,
+                       OpenContext({{"first", "gemm_q8_0"}, {"second", "gemm_q8_0"}}));
+  EXPECT_THAT(NpuKernel::Open(context, "third").status(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("no kernel 'third'")));
+  ASSERT_OK_AND_ASSIGN(const Transaction code, BuildGemm(Job()));
+  std::vector<std::shared_ptr<NpuKernel>> kernels;
+  std::vector<NpuBuffer> instructions;
+  std::vector<NpuRun> runs;
+  std::vector<NpuBuffer> outputs;
+  const char* const names[] = {"first", "second", "second", "first"};
+  for (const char* const name : names) {
+    ASSERT_OK_AND_ASSIGN(auto kernel, NpuKernel::Open(context, name));
+    ASSERT_OK_AND_ASSIGN(NpuBuffer words, kernel->MakeInstructions(code.words()));
+    ASSERT_OK_AND_ASSIGN(NpuBuffer output, kernel->Allocate(2, OutputBytes()));
+    ASSERT_OK_AND_ASSIGN(NpuRun run, kernel->MakeRun());
+    const NpuBuffer* const data[] = {&buffers_[0], &buffers_[1], &output};
+    ASSERT_OK(run.SetArguments(words, code.words().size(), data));
+    kernels.push_back(std::move(kernel));
+    instructions.push_back(std::move(words));
+    runs.push_back(std::move(run));
+    outputs.push_back(std::move(output));
+  }
+  std::vector<NpuRun*> pointers;
+  for (NpuRun& run : runs) pointers.push_back(&run);
+  ASSERT_OK_AND_ASSIGN(NpuRunList list, context->MakeRunList(pointers));
+  std::vector<int64_t> run_ns(runs.size());
+  ASSERT_OK(list.Execute(absl::Seconds(30), run_ns));
+  for (NpuBuffer& output : outputs) {
+    buffers_[2] = std::move(output);
+    ExpectProduct();
+  }
+  const emulator::DriverCounts after = emulator::ReadDriverCounts();
+  EXPECT_EQ(after.submissions, before.submissions + 1);
+  EXPECT_EQ(after.commands, before.commands + 4);
+  EXPECT_EQ(after.configurations, before.configurations + 3) << "first, second, first";
+  EXPECT_EQ(after.open_contexts, before.open_contexts + 1);
+}
+
 TEST_F(NpuArrayTest, DamagedControlCodeFailsTheCommand) {
   ASSERT_OK_AND_ASSIGN(const Transaction code, BuildGemm(Job()));
   std::vector<uint32_t> words = code.words();
   words[10] ^= 1u << 5;
-  EXPECT_THAT(Run(*device_, words), HasCode(absl::StatusCode::kInternal));
+  EXPECT_THAT(Run(*kernel_, words), HasCode(absl::StatusCode::kInternal));
   words.resize(words.size() - 1);
-  EXPECT_THAT(Run(*device_, words), HasCode(absl::StatusCode::kInternal));
+  EXPECT_THAT(Run(*kernel_, words), HasCode(absl::StatusCode::kInternal));
 }
 
 TEST_F(NpuArrayTest, ControlCodeThatWaitsForEverIsGivenUpByTheDriver) {
   Transaction code(Job().array);
   code.Sync({});
   const absl::Time start = absl::Now();
-  EXPECT_THAT(Run(*device_, code.words()),
+  EXPECT_THAT(Run(*kernel_, code.words()),
               StatusIs(absl::StatusCode::kUnavailable, HasSubstr("driver")));
   EXPECT_LT(absl::Now() - start, absl::Seconds(20));
 }
 
 TEST_F(NpuArrayTest, ADesignThatIsNotKnownFailsItsCommands) {
   ASSERT_OK_AND_ASSIGN(const Transaction code, BuildGemm(Job()));
-  ASSERT_OK_AND_ASSIGN(const std::unique_ptr<NpuDevice> other, Open("convolution"));
+  ASSERT_OK_AND_ASSIGN(const auto other, Open("convolution"));
   const auto instructions = other->MakeInstructions(code.words());
   ASSERT_OK(instructions);
   std::vector<NpuBuffer> buffers;

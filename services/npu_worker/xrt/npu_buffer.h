@@ -37,7 +37,7 @@ class NpuBuffer {
   absl::StatusOr<NpuBuffer> Slice(size_t offset, size_t bytes) const;
 
  private:
-  friend class NpuDevice;
+  friend class NpuKernel;
   friend class NpuRun;
   struct Impl;
   std::unique_ptr<Impl> impl_;

@@ -24,12 +24,13 @@ class NpuRun {
   // INTERNAL: it ended with an error, and what it left in the array is not known.
   absl::Status Execute(absl::Duration timeout);
 
-  // Gives the command other arguments: as NpuDevice::MakeRun.  REQUIRES that it is not under way.
+  // Gives the command other arguments: as NpuKernel::MakeRun.  REQUIRES that it is not under way.
   absl::Status SetArguments(const NpuBuffer& instructions, size_t num_words,
                             std::span<const NpuBuffer* const> data);
 
  private:
-  friend class NpuDevice;
+  friend class NpuContext;
+  friend class NpuKernel;
   friend class NpuRunList;
   NpuRun();
   struct Impl;
@@ -51,7 +52,7 @@ class NpuRunList {
   size_t size() const;
 
  private:
-  friend class NpuDevice;
+  friend class NpuContext;
   NpuRunList();
   struct Impl;
   std::unique_ptr<Impl> impl_;

@@ -11,7 +11,7 @@
 #include "services/common/testing/status_matchers.h"
 #include "services/npu_worker/attention/kernel_abi.h"
 #include "services/npu_worker/emulator/kernels/instructions.h"
-#include "services/npu_worker/xrt/npu_device.h"
+#include "services/npu_worker/xrt/npu_kernel.h"
 
 namespace tandem::npu {
 namespace {
@@ -28,15 +28,14 @@ constexpr uint64_t kExchangeBytes = 4096;
 class NpuXrtTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    ASSERT_OK_AND_ASSIGN(device_,
-                         NpuDevice::Open({.xclbin_path = kPackage, .kernel_name = kKernelName}));
+    ASSERT_OK_AND_ASSIGN(kernel_, NpuKernel::Open({.xclbin_path = kPackage}, kKernelName));
     const emulator::Instructions words = {
         .kind = emulator::KernelKind::kAttend, .head_dim = kHeadDim, .max_positions = 4096};
     ASSERT_OK_AND_ASSIGN(instructions_,
-                         device_->MakeInstructions({reinterpret_cast<const uint32_t*>(&words),
+                         kernel_->MakeInstructions({reinterpret_cast<const uint32_t*>(&words),
                                                     emulator::kNumInstructionWords}));
     for (int i = 0; i < kNumDataBuffers; ++i) {
-      ASSERT_OK_AND_ASSIGN(NpuBuffer buffer, device_->Allocate(i, i == kKvBuffer ? 65536 : 4096));
+      ASSERT_OK_AND_ASSIGN(NpuBuffer buffer, kernel_->Allocate(i, i == kKvBuffer ? 65536 : 4096));
       buffers_.push_back(std::move(buffer));
     }
     for (const NpuBuffer& buffer : buffers_) data_.push_back(&buffer);
@@ -65,7 +64,7 @@ class NpuXrtTest : public ::testing::Test {
   std::vector<NpuRun> MakeRuns(size_t count) {
     std::vector<NpuRun> runs;
     for (size_t i = 0; i < count; ++i) {
-      auto run = device_->MakeRun(instructions_, emulator::kNumInstructionWords, data_);
+      auto run = kernel_->MakeRun(instructions_, emulator::kNumInstructionWords, data_);
       EXPECT_OK(run);
       runs.push_back(*std::move(run));
     }
@@ -79,7 +78,7 @@ class NpuXrtTest : public ::testing::Test {
     return equal;
   }
 
-  std::unique_ptr<NpuDevice> device_;
+  std::shared_ptr<NpuKernel> kernel_;
   NpuBuffer instructions_;
   std::vector<NpuBuffer> buffers_;
   std::vector<const NpuBuffer*> data_;
@@ -99,7 +98,7 @@ TEST_F(NpuXrtTest, ListsOfAnyLengthExecuteAgainAndAgain) {
     std::vector<NpuRun> runs = MakeRuns(count);
     std::vector<NpuRun*> pointers;
     for (NpuRun& run : runs) pointers.push_back(&run);
-    ASSERT_OK_AND_ASSIGN(NpuRunList list, device_->MakeRunList(pointers));
+    ASSERT_OK_AND_ASSIGN(NpuRunList list, kernel_->context().MakeRunList(pointers));
     std::vector<int64_t> run_ns(count);
     for (int i = 0; i < 3; ++i) {
       ASSERT_OK(list.Execute(absl::Seconds(30), run_ns)) << count << " runs, time " << i;
@@ -112,7 +111,7 @@ TEST_F(NpuXrtTest, ListsOfAnyLengthExecuteAgainAndAgain) {
 TEST_F(NpuXrtTest, ARefusedCommandIsAnErrorAndTheNextOneRuns) {
   std::vector<NpuRun> runs = MakeRuns(1);
   std::vector<NpuRun*> pointers = {&runs[0]};
-  ASSERT_OK_AND_ASSIGN(NpuRunList list, device_->MakeRunList(pointers));
+  ASSERT_OK_AND_ASSIGN(NpuRunList list, kernel_->context().MakeRunList(pointers));
   std::vector<int64_t> run_ns(1);
   auto* header = reinterpret_cast<StepDescriptor*>(buffers_[kStepBuffer].data());
   header->magic = 1;
@@ -133,8 +132,8 @@ TEST_F(NpuXrtTest, ImportedAndWrappedMemoryIsComputedOn) {
   auto* result = reinterpret_cast<uint16_t*>(mapping.data() + 1024);
   for (const bool import : {true, false}) {
     std::fill(result, result + kHeadDim, uint16_t{0});
-    auto buffer = import ? device_->ImportDmabuf(kExchangeBuffer, file.get(), kExchangeBytes)
-                         : device_->WrapMapping(kExchangeBuffer, mapping.data(), kExchangeBytes);
+    auto buffer = import ? kernel_->ImportDmabuf(kExchangeBuffer, file.get(), kExchangeBytes)
+                         : kernel_->WrapMapping(kExchangeBuffer, mapping.data(), kExchangeBytes);
     ASSERT_OK(buffer);
     data_[kExchangeBuffer] = &*buffer;
     std::vector<NpuRun> runs = MakeRuns(1);
@@ -144,8 +143,8 @@ TEST_F(NpuXrtTest, ImportedAndWrappedMemoryIsComputedOn) {
 }
 
 TEST_F(NpuXrtTest, ReportsXrtsVersionAndTheDevicesName) {
-  EXPECT_THAT(NpuDevice::XrtVersion(), HasSubstr("XRT 2."));
-  EXPECT_THAT(device_->name(), HasSubstr("RyzenAI"));
+  EXPECT_THAT(NpuContext::XrtVersion(), HasSubstr("XRT 2."));
+  EXPECT_THAT(kernel_->context().name(), HasSubstr("RyzenAI"));
 }
 
 }  // namespace

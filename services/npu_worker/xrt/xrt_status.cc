@@ -77,6 +77,10 @@ absl::Status CurrentExceptionStatus(const std::string& what) {
   }
 }
 
+absl::Status WithRemedy(absl::StatusCode code, const absl::Status& status, const char* remedy) {
+  return absl::Status(code, absl::StrFormat("%s: %s", std::string(status.message()), remedy));
+}
+
 namespace {
 
 // The time-out in flight, or any other exception, of a wait.  REQUIRES it is called in a handler.

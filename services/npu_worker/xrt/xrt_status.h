@@ -16,6 +16,9 @@ namespace tandem::npu {
 // or no answer in time: UNAVAILABLE; otherwise INTERNAL.  REQUIRES it is called in a handler.
 absl::Status CurrentExceptionStatus(const std::string& what);
 
+// `status` with another code, and what to do about it.
+absl::Status WithRemedy(absl::StatusCode code, const absl::Status& status, const char* remedy);
+
 // Calls `call` and turns any exception into a Status.
 template <typename Call>
 absl::Status Guarded(const std::string& what, Call&& call) {

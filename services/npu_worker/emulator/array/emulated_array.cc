@@ -18,6 +18,11 @@ EmulatedArray::EmulatedArray(const ArrayShape& shape, DesignFactory make_design,
   Reset();
 }
 
+void EmulatedArray::Configure(DesignFactory make_design) {
+  make_design_ = std::move(make_design);
+  Reset();
+}
+
 void EmulatedArray::Reset() {
   design_.reset();
   fabric_ = std::make_unique<Fabric>();

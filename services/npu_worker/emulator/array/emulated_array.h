@@ -27,6 +27,9 @@ class EmulatedArray {
 
   EmulatedArray(const ArrayShape& shape, DesignFactory make_design, Faults faults = {});
 
+  // Loads another configuration: what cores, queues and locks held is gone.
+  void Configure(DesignFactory make_design);
+
   // Executes a transaction over data buffers at `buffers`, device addresses.  After an error the
   // array is configured anew.  INVALID_ARGUMENT, OUT_OF_RANGE, RESOURCE_EXHAUSTED: what the
   // transaction got wrong; outside its buffers nothing has been touched.  DEADLINE_EXCEEDED: it
@@ -45,7 +48,7 @@ class EmulatedArray {
   absl::Status CheckIdle() const;
 
   const ArrayShape shape_;
-  const DesignFactory make_design_;
+  DesignFactory make_design_;
   const Faults faults_;
   int64_t num_runs_ = 0;
   std::unique_ptr<Fabric> fabric_;

@@ -122,6 +122,47 @@ TEST_F(EmulatedArrayTest, CommandsGiveParametersAndMoveData) {
   EXPECT_EQ(to_[2 * kObject], ~0u);
 }
 
+// Cores that count, from one configuration to the next, how many commands they have had.
+class CountingDesign : public Design {
+ public:
+  explicit CountingDesign(Fabric& fabric)
+      : box_(fabric.parameters[0][0]), output_(fabric.shims[0], 0, 1) {}
+  bool Advance() override {
+    if (box_.is_full && output_.Put(0, std::vector<uint32_t>(kObject, num_commands_ + 1))) {
+      box_.is_full = false;
+      ++num_commands_;
+    }
+    return output_.Flush();
+  }
+  std::string Waiting() const override { return ""; }
+
+ private:
+  ParameterBox& box_;
+  Join output_;
+  uint32_t num_commands_ = 0;
+};
+
+TEST_F(EmulatedArrayTest, AnotherConfigurationHasOtherCoresThatStartAnew) {
+  const auto counting = [](Fabric& fabric) { return std::make_unique<CountingDesign>(fabric); };
+  const auto adding = [](Fabric& fabric) { return std::make_unique<AddingDesign>(fabric); };
+  const auto count = [this] {
+    SetCore(0, 1);
+    Start(kOutput, 1, 0, {.length = kObject}, /*with_token=*/true);
+    code_.Sync(TokenOf(kOutput));
+    EXPECT_OK(Run());
+    return to_[0];
+  };
+  for (int i = 0; i < 2; ++i) {
+    array_.Configure(counting);
+    EXPECT_EQ(count(), 1u) << "the number is in no core's memory any more";
+    EXPECT_EQ(count(), 2u);
+    array_.Configure(adding);
+    AddTwoObjects(7, 5);
+    ASSERT_OK(Run());
+    ExpectTwoObjects(7, 5);
+  }
+}
+
 TEST_F(EmulatedArrayTest, ATaskRunsItsChainOfDescriptorsAgainAndEachTakesItsNextStep) {
   // Twice: 4 words from 0 (then 32) on, 12 words from 100 (then 150) on.
   const ShimPart parts[] = {

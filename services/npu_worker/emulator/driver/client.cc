@@ -80,7 +80,8 @@ std::shared_ptr<DriverClient::Context> DriverClient::Find(uint32_t handle) const
 Errno DriverClient::ConfigureContext(uint32_t handle, std::span<const uint32_t> configurations) {
   const std::shared_ptr<Context> context = Find(handle);
   if (context == nullptr) return Refuse(EINVAL, absl::StrFormat("no context %d", handle));
-  if (configurations.empty() || !context->configurations.empty()) {
+  if (configurations.empty() || configurations.size() > kMaxConfigurations ||
+      !context->configurations.empty()) {
     return Refuse(EINVAL, absl::StrFormat("context %d: %d configurations after %d", handle,
                                           configurations.size(), context->configurations.size()));
   }
@@ -92,9 +93,10 @@ Errno DriverClient::ConfigureContext(uint32_t handle, std::span<const uint32_t> 
                                             handle, configuration));
     }
   }
-  // Kernels of one context share the array, so the first one's configuration is that of all.
-  context->queue->SetHandler(
-      device_.MakeHandler({buffers[0]->host, buffers[0]->bytes}, context->num_columns));
+  // Kernels of one context share the array: each command has its own one's configuration.
+  std::vector<std::span<const std::byte>> spans;
+  for (const auto& buffer : buffers) spans.emplace_back(buffer->host, buffer->bytes);
+  context->queue->SetHandler(device_.MakeHandler(spans, context->num_columns));
   context->configurations = std::move(buffers);
   return 0;
 }
@@ -139,6 +141,7 @@ Errno DriverClient::Submit(uint32_t context_handle, uint32_t command,
   if (device_.faults().RefusesNextSubmission()) {
     return Refuse(EINVAL, "a submission that is to be refused");
   }
+  device_.CountSubmission();
   context->queue->Submit(std::move(submission), sequence);
   return 0;
 }

@@ -31,8 +31,9 @@ class DriverClient {
   // the firmware does not answer.
   Errno CreateContext(uint32_t num_tiles, uint32_t* handle);
   Errno DestroyContext(uint32_t handle);
-  // Names the configurations of the array that the context's kernels are: device buffers.  EINVAL:
-  // none, another kind of buffer, or the context has been configured.
+  // Names the configurations of the array that the context's kernels are: device buffers, in the order of
+  // the kernels' CUs.  EINVAL: none, more than kMaxConfigurations, another kind of buffer, or the
+  // context has been configured.
   Errno ConfigureContext(uint32_t handle, std::span<const uint32_t> configurations);
 
   // EINVAL: no such context or command, a malformed chain; ENOENT: no such argument.  Waits while

@@ -16,7 +16,8 @@ constexpr uint32_t kWholeArray = 8 * kCoreRows;
 class DriverClientTest : public ::testing::Test {
  protected:
   explicit DriverClientTest(Faults faults = {}, const char* profile = "npu4")
-      : device_(*FindProfile(profile), faults, [](auto, auto) { return CommandHandler(&Copy); }),
+      : device_(*FindProfile(profile), faults,
+                [](auto, auto, auto) { return CommandHandler(&Copy); }),
         client_(device_) {}
 
   static absl::Status Copy(const Invocation& invocation, const AddressSpace::View& view) {
@@ -178,8 +179,27 @@ TEST_F(DriverClientTest, ConfigurationsAreDeviceBuffersAndGivenOnce) {
   const uint32_t configuration[] = {Make(BufferKind::kDevice, 4096)};
   EXPECT_EQ(client_.ConfigureContext(context, shared), EINVAL);
   EXPECT_EQ(client_.ConfigureContext(context, {}), EINVAL);
+  const std::vector<uint32_t> too_many(kMaxConfigurations + 1, configuration[0]);
+  EXPECT_EQ(client_.ConfigureContext(context, too_many), EINVAL);
   EXPECT_EQ(client_.ConfigureContext(context, configuration), 0);
   EXPECT_EQ(client_.ConfigureContext(context, configuration), EINVAL);
+}
+
+TEST_F(DriverClientTest, SubmissionsAndChangesOfContextsAreCounted) {
+  const uint32_t first = MakeContext();
+  uint32_t second = 0;
+  EXPECT_EQ(client_.CreateContext(kWholeArray, &second), 0);
+  const uint32_t from = Make(BufferKind::kShared, 4096);
+  for (const uint32_t context : {first, first, second, first}) {
+    Run(context, MakeCommand(AddressOf(from), AddressOf(from)));
+  }
+  EXPECT_EQ(client_.DestroyContext(second), 0);
+  const DriverCounts counts = device_.counts();
+  EXPECT_EQ(counts.submissions, 4u);
+  EXPECT_EQ(counts.commands, 4u);
+  EXPECT_EQ(counts.context_changes, 2u);
+  EXPECT_EQ(counts.open_contexts, 1u);
+  EXPECT_EQ(counts.most_contexts, 2u);
 }
 
 class OtherProcessTest : public DriverClientTest {

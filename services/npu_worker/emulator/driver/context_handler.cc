@@ -1,7 +1,10 @@
 #include "services/npu_worker/emulator/driver/context_handler.h"
 
 #include <memory>
+#include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_format.h"
 #include "services/common/base/status_macros.h"
@@ -32,25 +35,72 @@ absl::Status RunControlCode(EmulatedArray& array, const Invocation& invocation,
                    std::span(invocation.buffers).first(invocation.num_buffers), view);
 }
 
+// Of one CU: a design, or why there is none, or the kernels.
+struct Configured {
+  absl::StatusOr<EmulatedArray::DesignFactory> design = absl::UnknownError("");
+  std::shared_ptr<KernelDispatcher> kernels;  // in place of a design
+};
+
+Configured ReadConfiguration(std::span<const std::byte> configuration, const ArrayShape& shape,
+                             Faults faults) {
+  const std::optional<std::string> name = DesignOf(configuration);
+  if (!name.has_value()) return {.kernels = std::make_shared<KernelDispatcher>(faults)};
+  return {.design = FindDesign(*name, shape)};
+}
+
+// What one context has on its columns.  Thread-compatible.
+class ContextArray {
+ public:
+  ContextArray(Configurations configurations, const ArrayShape& shape, Faults faults,
+               std::function<void()> on_load)
+      : shape_(shape), faults_(faults), on_load_(std::move(on_load)) {
+    for (const auto& configuration : configurations) {
+      configured_.push_back(ReadConfiguration(configuration, shape, faults));
+    }
+  }
+
+  absl::Status Run(const Invocation& invocation, const AddressSpace::View& view) {
+    if (invocation.cu >= configured_.size()) {
+      return absl::NotFoundError(absl::StrFormat("a command of CU %d, the context has %d",
+                                                 invocation.cu, configured_.size()));
+    }
+    const Configured& configured = configured_[invocation.cu];
+    TANDEM_RETURN_IF_ERROR(Load(invocation.cu, configured));
+    if (configured.kernels != nullptr) return configured.kernels->Run(invocation, view);
+    return RunControlCode(*array_, invocation, view);
+  }
+
+ private:
+  absl::Status Load(uint32_t cu, const Configured& configured) {
+    if (loaded_ == cu) return absl::OkStatus();
+    if (configured.kernels == nullptr) {
+      if (!configured.design.ok()) return configured.design.status();
+      if (array_ == nullptr) {
+        array_ = std::make_unique<EmulatedArray>(shape_, *configured.design, faults_);
+      } else {
+        array_->Configure(*configured.design);
+      }
+    }
+    loaded_ = cu;
+    on_load_();
+    return absl::OkStatus();
+  }
+
+  const ArrayShape shape_;
+  const Faults faults_;
+  const std::function<void()> on_load_;
+  std::vector<Configured> configured_;  // of each CU
+  std::optional<uint32_t> loaded_;
+  std::unique_ptr<EmulatedArray> array_;  // once a CU with a design was loaded
+};
+
 }  // namespace
 
-CommandHandler MakeContextHandler(std::span<const std::byte> configuration, const ArrayShape& shape,
-                                  Faults faults) {
-  const std::optional<std::string> name = DesignOf(configuration);
-  if (!name.has_value()) {
-    auto dispatcher = std::make_shared<KernelDispatcher>(faults);
-    return [dispatcher](const Invocation& invocation, const AddressSpace::View& view) {
-      return dispatcher->Run(invocation, view);
-    };
-  }
-  auto design = FindDesign(*name, shape);
-  if (!design.ok()) {
-    return
-        [status = design.status()](const Invocation&, const AddressSpace::View&) { return status; };
-  }
-  auto array = std::make_shared<EmulatedArray>(shape, *std::move(design), faults);
+CommandHandler MakeContextHandler(Configurations configurations, const ArrayShape& shape,
+                                  Faults faults, std::function<void()> on_load) {
+  auto array = std::make_shared<ContextArray>(configurations, shape, faults, std::move(on_load));
   return [array](const Invocation& invocation, const AddressSpace::View& view) {
-    return RunControlCode(*array, invocation, view);
+    return array->Run(invocation, view);
   };
 }
 

@@ -1,5 +1,6 @@
 #include "services/npu_worker/emulator/driver/device.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -37,6 +38,7 @@ Errno DriverDevice::AcquireColumns(uint32_t width, uint32_t* first) {
   if (const Errno error = columns_.Acquire(width, first); error != 0) return error;
   const Errno error = Message("create a context");
   if (error != 0) columns_.Release(*first, width);
+  counts_.most_contexts = std::max(counts_.most_contexts, columns_.num_contexts());
   return error;
 }
 
@@ -44,6 +46,42 @@ void DriverDevice::ReleaseColumns(uint32_t first, uint32_t width) {
   const MutexLock lock(mutex_);
   (void)Message("destroy a context");
   columns_.Release(first, width);
+}
+
+CommandHandler DriverDevice::MakeHandler(Configurations configurations, uint32_t num_columns) {
+  uint64_t id = 0;
+  {
+    const MutexLock lock(mutex_);
+    id = ++num_handlers_;
+  }
+  CommandHandler handler = make_handler_(configurations, num_columns, [this] {
+    const MutexLock lock(mutex_);
+    ++counts_.configurations;
+  });
+  return [this, id, handler = std::move(handler)](const Invocation& invocation,
+                                                  const AddressSpace::View& view) {
+    CountCommand(id);
+    return handler(invocation, view);
+  };
+}
+
+void DriverDevice::CountCommand(uint64_t handler) {
+  const MutexLock lock(mutex_);
+  ++counts_.commands;
+  if (last_handler_ != 0 && last_handler_ != handler) ++counts_.context_changes;
+  last_handler_ = handler;
+}
+
+void DriverDevice::CountSubmission() {
+  const MutexLock lock(mutex_);
+  ++counts_.submissions;
+}
+
+DriverCounts DriverDevice::counts() const {
+  const MutexLock lock(mutex_);
+  DriverCounts counts = counts_;
+  counts.open_contexts = columns_.num_contexts();
+  return counts;
 }
 
 uint32_t DriverDevice::num_contexts() const {

@@ -1,9 +1,12 @@
-// tandem-make-emulated-packages DIR: writes DIR/npu1/package and DIR/npu4/package, packages of operators
-// for the emulated driver's arrays (format in ../../package/README.md).  Run at build time.
+// tandem-make-emulated-packages DIR: writes packages of operators for the emulated driver's arrays (format in
+// ../../package/README.md), for npu1 and npu4: DIR/npu*/package, whose operators share an xclbin, and
+// DIR/npu*/separate, where each has its own.  Run at build time.
 #include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_format.h"
 #include "services/npu_worker/emulator/array/configuration.h"
@@ -22,24 +25,45 @@ struct Device {
 };
 constexpr Device kDevices[] = {{"npu1", 4}, {"npu4", 8}};
 
-ordered_json Entry(const Device& device, const std::string& design, ControlKind kind,
-                   const ordered_json& shapes) {
+// An operator, whose kernel has its design's name.
+struct Operator {
+  std::string design;
+  ControlKind kind;
+  ordered_json shapes;
+};
+
+std::vector<Operator> Operators() {
+  std::vector<Operator> operators;
+  for (const uint32_t head_dim : {64u, 128u, 256u}) {
+    operators.push_back({absl::StrFormat("attention_%d", head_dim),
+                         ControlKind::kAttention,
+                         {{"head_dim", head_dim}}});
+  }
+  for (const char* format : {"q8_0", "q4_0", "bf16"}) {
+    operators.push_back(
+        {absl::StrFormat("gemm_%s", format), ControlKind::kGemm, {{"weight_format", format}}});
+  }
+  operators.push_back({"rows", ControlKind::kRows, ordered_json::object()});
+  return operators;
+}
+
+ordered_json Entry(const Device& device, const Operator& op, const std::string& xclbin) {
   ordered_json arguments = ordered_json::array();
-  for (const std::string& name : ArgumentNames(kind)) {
+  for (const std::string& name : ArgumentNames(op.kind)) {
     arguments.push_back({{"name", name}, {"index", 3 + arguments.size()}, {"group", 0}});
   }
   const ParameterPlace place;
-  return {{"name", design},
-          {"control", std::string(ControlKindName(kind))},
+  return {{"name", op.design},
+          {"control", std::string(ControlKindName(op.kind))},
           {"device", device.name},
           {"columns", device.columns},
           {"numbers", "bf16"},
-          {"xclbin", design + ".xclbin"},
-          {"kernel", "MLIR_AIE"},
-          {"shapes", shapes},
+          {"xclbin", xclbin},
+          {"kernel", op.design},
+          {"shapes", op.shapes},
           {"arguments", arguments},
           {"parameters",
-           {{"address", place.address}, {"lock", place.lock}, {"words", ParameterNames(kind)}}},
+           {{"address", place.address}, {"lock", place.lock}, {"words", ParameterNames(op.kind)}}},
           {"provenance",
            {{"source", "services/npu_worker/emulator/array"},
             {"revision", "of this build"},
@@ -47,42 +71,54 @@ ordered_json Entry(const Device& device, const std::string& design, ControlKind 
           {"licence", "Apache-2.0"}};
 }
 
-bool WriteXclbin(const std::filesystem::path& path, const Device& device, const std::string& design,
-                 ControlKind kind) {
+bool WriteXclbin(const std::filesystem::path& path, const Device& device,
+                 std::span<const Operator> operators) {
   AxlfOptions options;
-  options.num_data_buffers = static_cast<uint32_t>(ArgumentNames(kind).size());
+  options.kernels.clear();
+  for (const Operator& op : operators) {
+    options.kernels.push_back(
+        {.name = op.design,
+         .num_data_buffers = static_cast<uint32_t>(ArgumentNames(op.kind).size()),
+         .pdi = MakeConfiguration(op.design)});
+  }
   options.num_columns = static_cast<uint16_t>(device.columns);
-  options.pdi = MakeConfiguration(design);
+  const std::string name = path.filename().string();
   for (size_t i = 0; i < options.uuid.size(); ++i) {
-    options.uuid[i] = static_cast<uint8_t>(design[i % design.size()] + device.columns);
+    options.uuid[i] = static_cast<uint8_t>(name[i % name.size()] + device.columns);
   }
   const auto xclbin = BuildAxlf(options);
   return xclbin.ok() && WriteFile(path, xclbin->data(), xclbin->size());
 }
 
-bool WritePackage(const std::filesystem::path& folder, const Device& device) {
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  ordered_json operators = ordered_json::array();
-  const auto add = [&](const std::string& design, ControlKind kind, const ordered_json& shapes) {
-    operators.push_back(Entry(device, design, kind, shapes));
-    return WriteXclbin(folder / (design + ".xclbin"), device, design, kind);
-  };
-  for (const uint32_t head_dim : {64u, 128u, 256u}) {
-    const std::string design = absl::StrFormat("attention_%d", head_dim);
-    if (!add(design, ControlKind::kAttention, {{"head_dim", head_dim}})) return false;
-  }
-  for (const char* format : {"q8_0", "q4_0", "bf16"}) {
-    const std::string design = absl::StrFormat("gemm_%s", format);
-    if (!add(design, ControlKind::kGemm, {{"weight_format", format}})) return false;
-  }
-  if (!add("rows", ControlKind::kRows, ordered_json::object())) return false;
+bool WriteManifest(const std::filesystem::path& folder, const ordered_json& operators) {
   const ordered_json package = {{"format", "tandem-npu-package"},
                                 {"version", 3},
                                 {"emulated", true},
                                 {"operators", operators}};
   const std::string text = package.dump(2) + "\n";
   return WriteFile(folder / "package.json", text.data(), text.size());
+}
+
+bool WritePackage(const std::filesystem::path& folder, const Device& device) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  const std::vector<Operator> operators = Operators();
+  constexpr char kXclbin[] = "operators.xclbin";
+  ordered_json entries = ordered_json::array();
+  for (const Operator& op : operators) entries.push_back(Entry(device, op, kXclbin));
+  return WriteXclbin(folder / kXclbin, device, operators) && WriteManifest(folder, entries);
+}
+
+bool WriteSeparatePackage(const std::filesystem::path& folder, const Device& device) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  ordered_json entries = ordered_json::array();
+  for (const Operator& op : Operators()) {
+    const std::string xclbin = op.design + ".xclbin";
+    entries.push_back(Entry(device, op, xclbin));
+    if (!WriteXclbin(folder / xclbin, device, {&op, 1})) return false;
+  }
+  return WriteManifest(folder, entries);
 }
 
 }  // namespace
@@ -94,8 +130,11 @@ int main(int argc, char** argv) {
     return 2;
   }
   for (const auto& device : tandem::npu::emulator::kDevices) {
-    const auto folder = std::filesystem::path(argv[1]) / device.name / "package";
-    if (!tandem::npu::emulator::WritePackage(folder, device)) return 1;
+    const auto folder = std::filesystem::path(argv[1]) / device.name;
+    if (!tandem::npu::emulator::WritePackage(folder / "package", device) ||
+        !tandem::npu::emulator::WriteSeparatePackage(folder / "separate", device)) {
+      return 1;
+    }
   }
   return 0;
 }

@@ -48,13 +48,14 @@ DriverDevice& TheDevice() {
   static DriverDevice* const device = [] {
     const Faults faults = Faults::FromEnvironment();
     const DriverProfile profile = TheProfile();
-    return new DriverDevice(
-        profile, faults,
-        [faults, profile](std::span<const std::byte> configuration, uint32_t num_columns) {
-          return MakeContextHandler(configuration,
-                                    {.generation = profile.generation, .num_columns = num_columns},
-                                    faults);
-        });
+    return new DriverDevice(profile, faults,
+                            [faults, profile](Configurations configurations, uint32_t num_columns,
+                                              std::function<void()> on_load) {
+                              return MakeContextHandler(
+                                  configurations,
+                                  {.generation = profile.generation, .num_columns = num_columns},
+                                  faults, std::move(on_load));
+                            });
   }();
   return *device;
 }
@@ -133,6 +134,10 @@ void* Map(void* address, size_t bytes, int protection, int flags, int fd, off_t 
   }
 
 namespace emulator = tandem::npu::emulator;
+
+PRELOADED void tandem_npu_driver_counts(emulator::DriverCounts* counts) {
+  *counts = emulator::TheDevice().counts();
+}
 
 PRELOADED int open(const char* path, int flags, ...) {
   MODE_ARGUMENT(flags)

@@ -30,6 +30,7 @@ inline constexpr uint64_t kHeapChunkBytes = 64 << 20;  // the heap grows by thes
 inline constexpr uint64_t kHeapAlignment = 32 << 10;   // of what lies in the heap
 inline constexpr uint64_t kHeapAddress = 0x4000000;    // where the device sees it
 inline constexpr uint64_t kChainBytes = 4096;          // what a chain of commands may fill
+inline constexpr uint32_t kMaxConfigurations = 32;     // of a context, which the firmware takes
 
 // "npu1" or "npu4".  INVALID_ARGUMENT: another name; the message lists both.
 absl::StatusOr<DriverProfile> FindProfile(std::string_view name);

@@ -1,8 +1,4 @@
-// An NPU through XRT: device, hardware context, one kernel, its buffers and commands.
-//
-// XRT's headers and exceptions stay in this folder.  Builds against Debian 12's XRT 2.13
-// (load_xclbin, user-pointer buffers of the `normal` kind) and current XRT (hw_context, runlist).  Tested
-// on emulations of XRT's noop device and of the amdxdna driver; not verified on hardware.
+// One kernel of a hardware context, its buffers and commands.
 #pragma once
 
 #include <cstddef>
@@ -10,36 +6,26 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "services/npu_worker/xrt/npu_buffer.h"
+#include "services/npu_worker/xrt/npu_context.h"
 #include "services/npu_worker/xrt/npu_run.h"
 
 namespace tandem::npu {
 
-// Single-thread.  Do not fork while one is open.  Buffers and runs must not outlive it.
-class NpuDevice {
+// Keeps its context open.  Single-thread.  Buffers and runs must not outlive it.
+class NpuKernel {
  public:
-  struct Options {
-    uint32_t index = 0;
-    std::string xclbin_path;
-    std::string kernel_name;
-  };
+  // INVALID_ARGUMENT: the context's xclbin has no kernel of that name.
+  static absl::StatusOr<std::shared_ptr<NpuKernel>> Open(std::shared_ptr<NpuContext> context,
+                                                         const std::string& name);
+  // In a context of its own.  Errors as NpuContext::Open too.
+  static absl::StatusOr<std::shared_ptr<NpuKernel>> Open(const NpuContext::Options& options,
+                                                         const std::string& name);
+  ~NpuKernel();
 
-  // How XRT names a device, without a context of it.  Errors as Open.
-  static absl::StatusOr<std::string> NameOf(uint32_t index);
-
-  // NOT_FOUND: no device; PERMISSION_DENIED: none that may be opened; RESOURCE_EXHAUSTED: the
-  // limit on locked memory, or no hardware context is left; UNAVAILABLE: the firmware does not answer;
-  // INVALID_ARGUMENT: the xclbin or its kernel.  Messages name the fix.
-  static absl::StatusOr<std::unique_ptr<NpuDevice>> Open(const Options& options);
-  ~NpuDevice();
-
-  // As XRT names it; "NPU" where it does not (emulation).
-  const std::string& name() const { return name_; }
-  // "XRT 2.13.0".
-  static std::string XrtVersion();
+  NpuContext& context() const { return *context_; }
 
   // Id of the memory group that the xclbin connects data argument `index` to.  INVALID_ARGUMENT: the
   // kernel has no such argument.
@@ -56,18 +42,19 @@ class NpuDevice {
   // A buffer over a dmabuf.  The descriptor stays the caller's.
   absl::StatusOr<NpuBuffer> ImportDmabuf(int index, int fd, size_t bytes);
 
+  // A command whose arguments are not set: SetArguments comes before it is executed.
+  absl::StatusOr<NpuRun> MakeRun();
   // A command: opcode, instructions, data buffers in the order of the kernel's arguments.
   // The buffers must outlive it.
   absl::StatusOr<NpuRun> MakeRun(const NpuBuffer& instructions, size_t num_words,
                                  std::span<const NpuBuffer* const> data);
-  // The runs, borrowed: they must outlive the list.  REQUIRES at least one.
-  absl::StatusOr<NpuRunList> MakeRunList(std::span<NpuRun* const> runs);
 
  private:
-  NpuDevice();
+  explicit NpuKernel(std::shared_ptr<NpuContext> context);
   struct Impl;
+  // Destroyed in the reverse order: XRT's kernel goes before its context.
+  const std::shared_ptr<NpuContext> context_;  // Shared with the context's other kernels.
   std::unique_ptr<Impl> impl_;
-  std::string name_ = "NPU";
 };
 
 }  // namespace tandem::npu
