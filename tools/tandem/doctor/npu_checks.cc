@@ -212,7 +212,47 @@ Finding CheckNpuProtocol(const SystemView& system, const Npu& npu, const NpuDriv
   return {Verdict::kNote, subject, "not known before amdxdna is loaded", "sudo modprobe amdxdna"};
 }
 
-Finding CheckNpuContexts(const Npu& npu, const NpuDriver& driver) {
+// What a package says of its operators.
+struct PackageView {
+  std::vector<std::string>
+      devices;  // with columns, "npu4, 8 columns", each once; empty: no package of version 3
+  std::set<std::string> xclbins;  // a hardware context each
+};
+
+fs::path PackageFolder(const SystemView& system) {
+  return (fs::path(system.bin_dir) / "../lib/tandem/npu/hardware").lexically_normal();
+}
+
+PackageView ReadPackageView(const fs::path& path) {
+  std::ifstream file(path);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const auto package = ParseGuardedJson(text);
+  if (!package.ok() || !package->is_object()) return {};
+  const auto version = package->find("version");
+  if (version == package->end() || *version != 3) return {};
+  PackageView view;
+  const auto operators = package->find("operators");
+  if (operators == package->end() || !operators->is_array()) return {};
+  for (const auto& op : *operators) {
+    if (!op.is_object() || !op.contains("device") || !op["device"].is_string() ||
+        !op.contains("columns") || !op["columns"].is_number_unsigned()) {
+      return {};
+    }
+    std::string device =
+        absl::StrFormat("%s, %d columns", ClientText(op["device"].get<std::string>()),
+                        op["columns"].get<uint64_t>());
+    if (std::ranges::find(view.devices, device) == view.devices.end()) {
+      view.devices.push_back(std::move(device));
+    }
+    if (op.contains("xclbin") && op["xclbin"].is_string()) {
+      view.xclbins.insert(op["xclbin"].get<std::string>());
+    }
+  }
+  return view;
+}
+
+// Operators of one xclbin share a context.
+Finding CheckNpuContexts(const SystemView& system, const Npu& npu, const NpuDriver& driver) {
   const std::string subject = "NPU contexts";
   const auto contexts = driver.Contexts();
   if (!contexts.has_value()) return {Verdict::kGood, subject, "this driver does not tell", ""};
@@ -222,9 +262,16 @@ Finding CheckNpuContexts(const Npu& npu, const NpuDriver& driver) {
   }
   std::string detail = absl::StrFormat("%d of %d in use", contexts->size(), npu.max_contexts);
   if (!pids.empty()) detail += ", by processes " + absl::StrJoin(pids, ", ");
-  if (contexts->size() < npu.max_contexts) return {Verdict::kGood, subject, detail, ""};
-  return {Verdict::kNote, subject, detail + ": no program gets another one",
-          "end programs that use the NPU and are not needed"};
+  if (contexts->size() >= npu.max_contexts) {
+    return {Verdict::kNote, subject, detail + ": no program gets another one",
+            "end programs that use the NPU and are not needed"};
+  }
+  const size_t num_xclbins = ReadPackageView(PackageFolder(system) / "package.json").xclbins.size();
+  if (num_xclbins < 2) return {Verdict::kGood, subject, detail, ""};
+  detail += absl::StrFormat(", and the package's operators take up to %d", num_xclbins);
+  if (num_xclbins <= npu.max_contexts) return {Verdict::kGood, subject, detail, ""};
+  return {Verdict::kNote, subject, detail + ", one for each xclbin",
+          "use a package whose operators share an xclbin (docs/npu.md)"};
 }
 
 Finding CheckNpuPowerMode(const NpuDriver& driver) {
@@ -271,36 +318,10 @@ Finding CheckNpuLibraries(const SystemView& system, const Installer& installer) 
   return {Verdict::kGood, subject, "XRT " + xrt + " and the NPU's plugin", ""};
 }
 
-// Devices and columns of a package's operators, "npu4, 8 columns", each once; empty: it is no package of
-// version 3.
-std::vector<std::string> DevicesOfPackage(const fs::path& path) {
-  std::ifstream file(path);
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  const auto package = ParseGuardedJson(text);
-  if (!package.ok() || !package->is_object()) return {};
-  const auto version = package->find("version");
-  if (version == package->end() || *version != 3) return {};
-  std::vector<std::string> devices;
-  const auto operators = package->find("operators");
-  if (operators == package->end() || !operators->is_array()) return {};
-  for (const auto& op : *operators) {
-    if (!op.is_object() || !op.contains("device") || !op["device"].is_string() ||
-        !op.contains("columns") || !op["columns"].is_number_unsigned()) {
-      return {};
-    }
-    std::string device =
-        absl::StrFormat("%s, %d columns", ClientText(op["device"].get<std::string>()),
-                        op["columns"].get<uint64_t>());
-    if (std::ranges::find(devices, device) == devices.end()) devices.push_back(std::move(device));
-  }
-  return devices;
-}
-
 Finding CheckNpuKernels(const SystemView& system, const Npu& npu) {
   const std::string subject = "NPU kernels";
   const std::string remedy = "Tandem has none to give; docs/npu.md says what a package must hold";
-  const fs::path folder =
-      (fs::path(system.bin_dir) / "../lib/tandem/npu/hardware").lexically_normal();
+  const fs::path folder = PackageFolder(system);
   const auto note = [&](const std::string& what) {
     return Finding{Verdict::kNote, subject, what + ": attention runs on the GPU", remedy};
   };
@@ -311,7 +332,7 @@ Finding CheckNpuKernels(const SystemView& system, const Npu& npu) {
     }
     return note(absl::StrFormat("no package of kernels in %s", folder.string()));
   }
-  const std::vector<std::string> devices = DevicesOfPackage(folder / "package.json");
+  const std::vector<std::string> devices = ReadPackageView(folder / "package.json").devices;
   if (devices.empty()) {
     return note(
         absl::StrFormat("%s is no package of version 3", (folder / "package.json").string()));
@@ -343,7 +364,7 @@ std::vector<Finding> CheckNpu(const SystemView& system) {
       CheckNpuKernels(system, *npu),
   };
   if (driver != nullptr) {
-    findings.push_back(CheckNpuContexts(*npu, *driver));
+    findings.push_back(CheckNpuContexts(system, *npu, *driver));
     findings.push_back(CheckNpuPowerMode(*driver));
   }
   return findings;

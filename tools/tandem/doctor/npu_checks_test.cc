@@ -177,6 +177,26 @@ TEST_F(NpuChecksTest, ContextsInUseAreCountedAndTheirProcessesNamed) {
   ExpectNote("NPU contexts", "6 of 6 in use", "end programs");
 }
 
+TEST_F(NpuChecksTest, APackageWithMoreXclbinsThanTheNpuHasContextsIsNoted) {
+  MakeGoodMachine();
+  const auto write = [this](int num_operators, int num_xclbins) {
+    std::string operators;
+    for (int i = 0; i < num_operators; ++i) {
+      operators += absl::StrFormat(R"(%s{"device": "npu4", "columns": 8, "xclbin": "%d.xclbin"})",
+                                   i == 0 ? "" : ", ", i % num_xclbins);
+    }
+    Write(kPackage, R"({"version": 3, "operators": [)" + operators + "]}");
+  };
+  write(17, 1);
+  EXPECT_EQ(Find("NPU contexts").detail, "3 of 16 in use, by processes 815, 4711")
+      << "operators of one xclbin share a context";
+  write(17, 16);
+  EXPECT_EQ(Find("NPU contexts").verdict, Verdict::kGood);
+  EXPECT_THAT(Find("NPU contexts").detail, HasSubstr("operators take up to 16"));
+  write(17, 17);
+  ExpectNote("NPU contexts", "take up to 17, one for each xclbin", "share an xclbin");
+}
+
 TEST_F(NpuChecksTest, APowerModeThatHoldsClocksDownIsNoted) {
   MakeGoodMachine();
   EXPECT_EQ(Find("NPU power mode").detail, "default");
