@@ -70,10 +70,10 @@ TEST_P(NpuDriverProcessTest, WrongAnswersAtTheStartAreAnErrorAndNoMissingNpu) {
   EXPECT_THAT(absence->reason, AllOf(StartsWith(kReason), HasSubstr("expected")));
 }
 
-// The self-tests of seven operators, before it serves, and the device thread's pass; the one while it is idle does
+// The self-tests of seven operators and of a list of two commands, before it serves, and the device thread's pass; the one while it is idle does
 // not.
 TEST_P(NpuDriverProcessTest, WrongAnswersOfALaterSelfTestEndTheWorkerAsWell) {
-  const Ended ended = RunWorker("NPU_EMU_WRONG_AFTER=8", Flags());
+  const Ended ended = RunWorker("NPU_EMU_WRONG_AFTER=10", Flags());
   if (ended.code == kSkipped) GTEST_SKIP() << ended.text;
   EXPECT_EQ(ended.code, kExitWrongAnswers) << ended.text;
   EXPECT_THAT(ended.text, HasSubstr("device lost, not serving")) << "it served before";

@@ -26,7 +26,8 @@ Faults Faults::FromEnvironment() {
           .gone_after = Number("NPU_EMU_GONE_AFTER"),
           .wrong_after = Number("NPU_EMU_WRONG_AFTER"),
           .refuse_submit = Number("NPU_EMU_REFUSE_SUBMIT"),
-          .error_after = Number("NPU_EMU_ERROR_AFTER")};
+          .error_after = Number("NPU_EMU_ERROR_AFTER"),
+          .chain_of_one_kernel = Number("NPU_EMU_CHAIN_OF_ONE_KERNEL") != 0};
 }
 
 }  // namespace tandem::npu::emulator

@@ -14,6 +14,7 @@
 //   NPU_EMU_WRONG_AFTER=n       an array's answers are wrong after n commands of its context
 //   NPU_EMU_REFUSE_SUBMIT=n     the driver refuses the n-th submission
 //   NPU_EMU_ERROR_AFTER=n       the command behind the first n ends with an error
+//   NPU_EMU_CHAIN_OF_ONE_KERNEL=1  all commands of a chain are executed by the first one's kernel
 #pragma once
 
 #include <cstdint>
@@ -35,6 +36,7 @@ struct Faults {
   int64_t wrong_after = 0;    // 0: never
   int64_t refuse_submit = 0;  // 0: none
   int64_t error_after = 0;    // 0: never
+  bool chain_of_one_kernel = false;
 
   static Faults FromEnvironment();
 };

@@ -10,6 +10,7 @@
 #include "services/npu_worker/operators/array_self_test.h"
 #include "services/npu_worker/operators/array_weights.h"
 #include "services/npu_worker/operators/gemm_self_test.h"
+#include "services/npu_worker/operators/list_self_test.h"
 #include "services/npu_worker/operators/row_self_test.h"
 
 namespace tandem::npu {
@@ -75,9 +76,24 @@ absl::Status ArrayBackend::Open(absl::Duration timeout) {
     kept = &op;
     test_of_kept = std::move(test);
   }
+  TANDEM_RETURN_IF_ERROR(TestList(timeout));
   TANDEM_CHECK(kept != nullptr);
   health_tests_.emplace(kept, std::move(test_of_kept));
   return absl::OkStatus();
+}
+
+absl::Status ArrayBackend::TestList(absl::Duration timeout) {
+  const NpuOperator* const rows = package_.FindRows();
+  if (rows == nullptr) return absl::OkStatus();
+  const auto gemm = std::ranges::find_if(package_.operators, [rows](const NpuOperator& op) {
+    return op.control == ControlKind::kGemm && op.xclbin_path == rows->xclbin_path;
+  });
+  if (gemm == package_.operators.end()) return absl::OkStatus();
+  TANDEM_ASSIGN_OR_RETURN(OpenedOperator opened_rows, OpenOperator(*rows));
+  TANDEM_ASSIGN_OR_RETURN(OpenedOperator opened_gemm, OpenOperator(*gemm));
+  TANDEM_ASSIGN_OR_RETURN(const auto test,
+                          ListSelfTest::Create(std::move(opened_rows), std::move(opened_gemm)));
+  return test->Run(timeout);
 }
 
 absl::Status ArrayBackend::Test(absl::Duration timeout) {

@@ -35,6 +35,8 @@ class ArrayBackend final : public Backend {
   ArrayBackend(OperatorPackage package, uint32_t device_index)
       : package_(std::move(package)), device_index_(device_index) {}
   absl::StatusOr<std::unique_ptr<OperatorTest>> MakeTest(const NpuOperator& op);
+  // Of a list over kernels of one context, where the package's stages have such lists.
+  absl::Status TestList(absl::Duration timeout);
   // The operator's kernel in the context of its xclbin, both opened where they are not.
   absl::StatusOr<std::shared_ptr<NpuKernel>> KernelOf(const NpuOperator& op);
 

@@ -14,7 +14,6 @@
 namespace tandem::npu {
 namespace {
 
-constexpr uint32_t kGemmTestRows = 5;
 constexpr uint32_t kGemmTestGuardRows = 1;
 constexpr uint32_t kGemmTestLastOutputs = 11;  // of the last column
 // Scales come for 256 at a time: descriptors that repeat, and a rest.
@@ -93,10 +92,10 @@ absl::Status GemmSelfTest::Failure(const std::string& what) const {
 }
 
 absl::StatusOr<std::unique_ptr<GemmSelfTest>> GemmSelfTest::Create(
-    std::shared_ptr<NpuKernel> kernel, const NpuOperator& op) {
-  std::unique_ptr<GemmSelfTest> test(new GemmSelfTest(std::move(kernel), op));
+    std::shared_ptr<NpuKernel> kernel, const NpuOperator& op, uint32_t num_rows) {
+  std::unique_ptr<GemmSelfTest> test(new GemmSelfTest(std::move(kernel), op, num_rows));
   TANDEM_ASSIGN_OR_RETURN(test->rows_, GemmRows::Create(*test->kernel_, op,
-                                                        {.max_rows = kGemmTestRows,
+                                                        {.max_rows = num_rows,
                                                          .num_outputs = test->num_outputs(),
                                                          .num_inputs = kGemmTestInputs,
                                                          .guard_rows = kGemmTestGuardRows}));
@@ -108,7 +107,8 @@ absl::StatusOr<std::unique_ptr<GemmSelfTest>> GemmSelfTest::Create(
   test->FillWeights();
   test->Expect();
   TANDEM_RETURN_IF_ERROR(test->weights_.SyncToDevice(0, test->weights_.size()));
-  TANDEM_RETURN_IF_ERROR(test->commands_.Prepare(test->uses()));
+  const CommandUse uses[] = {test->use()};
+  TANDEM_RETURN_IF_ERROR(test->commands_.Prepare(uses));
   return test;
 }
 
@@ -127,15 +127,15 @@ void GemmSelfTest::FillWeights() {
 }
 
 void GemmSelfTest::Expect() {
-  std::vector<float> activations(kGemmTestRows * kGemmTestInputs);
+  std::vector<float> activations(num_rows_ * kGemmTestInputs);
   for (uint32_t i = 0; i < activations.size(); ++i) {
     activations[i] = Activation(i / kGemmTestInputs, i % kGemmTestInputs);
   }
-  expected_.assign(size_t{kGemmTestRows} * num_outputs(), 0.0);
+  expected_.assign(size_t{num_rows_} * num_outputs(), 0.0);
   for (uint32_t n = 0; n < num_outputs(); ++n) {
     for (uint32_t k = 0; k < kGemmTestInputs; ++k) {
       const double weight = Weight(op_.weight_dtype, n, k);
-      for (uint32_t row = 0; row < kGemmTestRows; ++row) {
+      for (uint32_t row = 0; row < num_rows_; ++row) {
         expected_[row * num_outputs() + n] += activations[row * kGemmTestInputs + k] * weight;
       }
     }
@@ -149,7 +149,7 @@ absl::Status GemmSelfTest::Check() {
   const std::string wrong =
       WrongWrites<uint32_t>(BitsOf(output), {all.first(guards), all.last(guards)}, kGemmFill);
   if (!wrong.empty()) return Failure(wrong);
-  for (uint32_t row = 0; row < kGemmTestRows; ++row) {
+  for (uint32_t row = 0; row < num_rows_; ++row) {
     for (uint32_t n = 0; n < num_outputs(); ++n) {
       const double expected = expected_[row * num_outputs() + n];
       const double actual = output[size_t{row} * rows_.output_stride() + n];
@@ -162,22 +162,31 @@ absl::Status GemmSelfTest::Check() {
   return absl::OkStatus();
 }
 
-absl::Status GemmSelfTest::Run(absl::Duration timeout) {
+absl::Status GemmSelfTest::Begin() {
   std::ranges::fill(rows_.guarded_output(), std::bit_cast<float>(kGemmFill.guard));
   std::ranges::fill(rows_.output(), std::bit_cast<float>(kGemmFill.canary));
   TANDEM_RETURN_IF_ERROR(rows_.HandOverOutput());
   const auto activations = rows_.activations();
-  for (uint32_t row = 0; row < kGemmTestRows; ++row) {
+  for (uint32_t row = 0; row < num_rows_; ++row) {
     for (uint32_t k = 0; k < kGemmTestInputs; ++k) {
       activations[size_t{row} * rows_.input_stride() + k] = FloatToBf16(Activation(row, k));
     }
   }
-  TANDEM_RETURN_IF_ERROR(rows_.HandOverRows(kGemmTestRows));
-  const auto ns = commands_.Execute(uses(), kGemmTestRows, timeout);
-  if (absl::IsInternal(ns.status())) return Failure(std::string(ns.status().message()));
-  if (!ns.ok()) return ns.status();
+  return rows_.HandOverRows(num_rows_);
+}
+
+absl::Status GemmSelfTest::End() {
   TANDEM_RETURN_IF_ERROR(rows_.TakeBackOutput());
   return Check();
+}
+
+absl::Status GemmSelfTest::Run(absl::Duration timeout) {
+  TANDEM_RETURN_IF_ERROR(Begin());
+  const CommandUse uses[] = {use()};
+  const auto ns = commands_.Execute(uses, num_rows_, timeout);
+  if (absl::IsInternal(ns.status())) return Failure(std::string(ns.status().message()));
+  if (!ns.ok()) return ns.status();
+  return End();
 }
 
 }  // namespace tandem::npu

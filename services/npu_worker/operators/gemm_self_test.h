@@ -2,7 +2,6 @@
 // inputs, for a few rows.
 #pragma once
 
-#include <array>
 #include <memory>
 #include <string>
 #include <vector>
@@ -21,15 +20,20 @@ class GemmSelfTest final : public OperatorTest {
  public:
   // `kernel`: the operator's; shared with plans.  `op`: borrowed; must outlive this.
   static absl::StatusOr<std::unique_ptr<GemmSelfTest>> Create(std::shared_ptr<NpuKernel> kernel,
-                                                              const NpuOperator& op);
+                                                              const NpuOperator& op,
+                                                              uint32_t num_rows = 5);
 
   absl::Status Run(absl::Duration timeout) override;
 
+  // The parts of Run, for a list with other commands: what comes before the command, it, and what comes after.
+  absl::Status Begin();
+  CommandUse use() const { return {command_.get(), &weights_}; }
+  absl::Status End();
+
  private:
-  GemmSelfTest(std::shared_ptr<NpuKernel> kernel, const NpuOperator& op)
-      : kernel_(std::move(kernel)), op_(op) {}
+  GemmSelfTest(std::shared_ptr<NpuKernel> kernel, const NpuOperator& op, uint32_t num_rows)
+      : kernel_(std::move(kernel)), op_(op), num_rows_(num_rows) {}
   uint32_t num_outputs() const;
-  std::array<CommandUse, 1> uses() const { return {{{command_.get(), &weights_}}}; }
   void FillWeights();
   void Expect();
   absl::Status Check();
@@ -37,6 +41,7 @@ class GemmSelfTest final : public OperatorTest {
 
   std::shared_ptr<NpuKernel> kernel_;
   const NpuOperator& op_;  // Borrowed.
+  const uint32_t num_rows_;
   GemmRows rows_;
   NpuBuffer weights_;
   std::unique_ptr<GemmCommand> command_;

@@ -132,7 +132,8 @@ absl::StatusOr<std::unique_ptr<RowSelfTest>> RowSelfTest::Create(std::shared_ptr
           *test->kernel_, op, {.max_rows = test->num_rows(), .jobs = test->jobs_},
           {.first = &test->first_, .second = &test->second_, .output = &test->output_}));
   TANDEM_RETURN_IF_ERROR(test->Fill());
-  TANDEM_RETURN_IF_ERROR(test->commands_.Prepare(test->uses()));
+  const CommandUse uses[] = {test->use()};
+  TANDEM_RETURN_IF_ERROR(test->commands_.Prepare(uses));
   return test;
 }
 
@@ -186,7 +187,7 @@ absl::Status RowSelfTest::Check() const {
   return absl::OkStatus();
 }
 
-absl::Status RowSelfTest::Run(absl::Duration timeout) {
+absl::Status RowSelfTest::Begin() {
   std::ranges::fill(WordsOf(output_), kRowFill.guard);
   for (const RowJob& job : jobs_) {
     std::ranges::fill(
@@ -194,12 +195,21 @@ absl::Status RowSelfTest::Run(absl::Duration timeout) {
                                  size_t{PaddedJobRows(num_rows())} * job.output.stride),
         kRowFill.canary);
   }
-  TANDEM_RETURN_IF_ERROR(output_.SyncToDevice(0, output_.size()));
-  const auto ns = commands_.Execute(uses(), num_rows(), timeout);
-  if (absl::IsInternal(ns.status())) return Failure(std::string(ns.status().message()));
-  if (!ns.ok()) return ns.status();
+  return output_.SyncToDevice(0, output_.size());
+}
+
+absl::Status RowSelfTest::End() {
   TANDEM_RETURN_IF_ERROR(output_.SyncFromDevice(0, output_.size()));
   return Check();
+}
+
+absl::Status RowSelfTest::Run(absl::Duration timeout) {
+  TANDEM_RETURN_IF_ERROR(Begin());
+  const CommandUse uses[] = {use()};
+  const auto ns = commands_.Execute(uses, num_rows(), timeout);
+  if (absl::IsInternal(ns.status())) return Failure(std::string(ns.status().message()));
+  if (!ns.ok()) return ns.status();
+  return End();
 }
 
 }  // namespace tandem::npu

@@ -2,7 +2,6 @@
 // array, in one command.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -27,11 +26,15 @@ class RowSelfTest final : public OperatorTest {
 
   absl::Status Run(absl::Duration timeout) override;
 
+  // As GemmSelfTest's.
+  absl::Status Begin();
+  CommandUse use() const { return {command_.get(), &weights_}; }
+  absl::Status End();
+  uint32_t num_rows() const;
+
  private:
   RowSelfTest(std::shared_ptr<NpuKernel> kernel, const NpuOperator& op)
       : kernel_(std::move(kernel)), op_(op) {}
-  uint32_t num_rows() const;
-  std::array<CommandUse, 1> uses() const { return {{{command_.get(), &weights_}}}; }
   absl::Status Fill();
   absl::Status Check() const;
   absl::Status CheckJob(const RowJob& job) const;

@@ -88,9 +88,9 @@ void CommandQueue::Loop() {
 
 CommandState CommandQueue::Run(const Submission& submission) {
   const absl::Time deadline = absl::Now() + recovery_after_;
-  if (submission.commands.empty()) return RunOne(*submission.packet, deadline);
+  if (submission.commands.empty()) return RunOne(*submission.packet, *submission.packet, deadline);
   for (size_t i = 0; i < submission.commands.size(); ++i) {
-    const CommandState state = RunOne(*submission.commands[i], deadline);
+    const CommandState state = RunOne(*submission.commands[i], *submission.commands[0], deadline);
     if (state == CommandState::kNew) return state;
     SetChainIndex(Words(*submission.packet), static_cast<uint32_t>(i),
                   state != CommandState::kCompleted);
@@ -105,7 +105,7 @@ bool CommandQueue::SleepUntil(absl::Time time) {
   return !stopping_;
 }
 
-CommandState CommandQueue::RunOne(ClientBuffer& command, absl::Time deadline) {
+CommandState CommandQueue::RunOne(ClientBuffer& command, ClientBuffer& first, absl::Time deadline) {
   const FaultPlan::CommandFault fault = faults_.NextCommand();
   // What the host takes to compute is no time of the device: only injected time counts.
   if (fault.hang > absl::ZeroDuration()) {
@@ -118,7 +118,7 @@ CommandState CommandQueue::RunOne(ClientBuffer& command, absl::Time deadline) {
     return CommandState::kError;
   }
   absl::Status status;
-  if (!faults_.faults().silent) status = Execute(command);
+  if (!faults_.faults().silent) status = Execute(command, first);
   if (absl::IsDeadlineExceeded(status)) (void)Refuse(ETIME, status.ToString());
   if (fault.lose_interrupt || absl::IsDeadlineExceeded(status)) {
     if (!SleepUntil(deadline)) return CommandState::kNew;
@@ -129,9 +129,17 @@ CommandState CommandQueue::RunOne(ClientBuffer& command, absl::Time deadline) {
   return CommandState::kError;
 }
 
-absl::Status CommandQueue::Execute(ClientBuffer& command) {
-  const auto invocation = DecodeStart({Words(command), command.bytes / sizeof(uint32_t)});
+absl::Status CommandQueue::Execute(ClientBuffer& command, ClientBuffer& first) {
+  const auto decode = [](ClientBuffer& buffer) {
+    return DecodeStart({Words(buffer), buffer.bytes / sizeof(uint32_t)});
+  };
+  auto invocation = decode(command);
   if (!invocation.ok()) return invocation.status();
+  if (faults_.faults().chain_of_one_kernel) {
+    const auto of_first = decode(first);
+    if (!of_first.ok()) return of_first.status();
+    invocation->cu = of_first->cu;
+  }
   CommandHandler handler;
   {
     const MutexLock lock(mutex_);

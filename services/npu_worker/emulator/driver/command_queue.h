@@ -55,9 +55,10 @@ class CommandQueue {
  private:
   void Loop() ABSL_LOCKS_EXCLUDED(mutex_);
   CommandState Run(const Submission& submission) ABSL_LOCKS_EXCLUDED(mutex_);
-  // kNew: the queue ends.
-  CommandState RunOne(ClientBuffer& command, absl::Time deadline) ABSL_LOCKS_EXCLUDED(mutex_);
-  absl::Status Execute(ClientBuffer& command) ABSL_LOCKS_EXCLUDED(mutex_);
+  // `first`: of the chain, or the command itself.  kNew: the queue ends.
+  CommandState RunOne(ClientBuffer& command, ClientBuffer& first, absl::Time deadline)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status Execute(ClientBuffer& command, ClientBuffer& first) ABSL_LOCKS_EXCLUDED(mutex_);
   // False: the queue ends.
   bool SleepUntil(absl::Time time) ABSL_LOCKS_EXCLUDED(mutex_);
   void EndFirst(CommandState state) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
