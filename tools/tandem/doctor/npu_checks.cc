@@ -214,8 +214,8 @@ Finding CheckNpuProtocol(const SystemView& system, const Npu& npu, const NpuDriv
 
 // What a package says of its operators.
 struct PackageView {
-  std::vector<std::string>
-      devices;  // with columns, "npu4, 8 columns", each once; empty: no package of version 3
+  // With columns, "npu4, 8 columns", each once; empty: it is no package of version 3.
+  std::vector<std::string> devices;
   std::set<std::string> xclbins;  // a hardware context each
 };
 
