@@ -22,16 +22,16 @@ inline constexpr uint32_t kVisionBlockTokens = 32;
 // What one picture needs between its launches; pictures run one after another.  N patches, D hidden
 // dims, F of the FFN.
 struct VisionBuffers {
-  vulkan::Buffer patches;   // activations [N, PackedColumns(patch_dim)]
-  vulkan::Buffer residual;  // float32 [N, D]
-  vulkan::Buffer normed;    // activations [N, D]
-  vulkan::Buffer wide;  // float32 [N, D], the last norm's; of kF32 [N, max(3 D, F)]: q, k and v; up
-  vulkan::Buffer sums;  // float32 [N, D]
-  vulkan::Buffer q;     // float16 [N, D]
-  vulkan::Buffer k, v;  // float16 pages: shaders/include/kv_cache.glsl
-  vulkan::Buffer attention;                     // float16 [N, D]
-  vulkan::Buffer activated;                     // activations [N, PackedColumns(F)]
-  vulkan::Buffer pooled;                        // activations [tokens_per_image, D]
+  vulkan::Buffer patches;    // activations [N, PackedColumns(patch_dim)]
+  vulkan::Buffer residual;   // float32 [N, D]
+  vulkan::Buffer normed;     // activations [N, D]
+  vulkan::Buffer wide;       // float32 [N, D]: the last norm's; kF32: [N, max(3 D, F)]
+  vulkan::Buffer sums;       // float32 [N, D]
+  vulkan::Buffer q;          // float16 [N, D]
+  vulkan::Buffer k, v;       // float16 pages: shaders/include/kv_cache.glsl
+  vulkan::Buffer attention;  // float16 [N, D]
+  vulkan::Buffer activated;  // activations [N, PackedColumns(F)]
+  vulkan::Buffer pooled;     // activations [tokens_per_image, D]
   vulkan::Buffer matrix_sums, matrix_arrivals;  // see MatrixWorkspace; null without matrix units
   // Attention's step: all patches are one picture of one sequence.  Mapped; written once.
   vulkan::Buffer step, attention_step;

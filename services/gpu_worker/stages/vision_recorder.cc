@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "services/common/base/check.h"
 #include "services/common/base/status_macros.h"
 #include "services/gpu_worker/kernels/attention_launches.h"
 #include "services/gpu_worker/kernels/vision_launches.h"
@@ -59,6 +60,7 @@ Launch VisionRecorder::LaunchOf(const Product& product, const DeviceShard& shard
                                .head_dim = product.head_dim,
                                .block_tokens = product.block_tokens});
   }
+  TANDEM_CHECK(product.output == MatrixOutput::kF32);
   return PlainMatmulLaunch(tuning_, *product.weights, shard,
                            {.count = product.count,
                             .x = product.x,
