@@ -1,10 +1,15 @@
-// AMD's aiebu-dump reads the transactions that this folder writes, and prints the same operations.
+// AMD's aiebu-dump reads the transactions that this folder writes, and prints the same operations; aiebu-asm makes
+// ELFs of them with the same places to patch.
+#include <elf.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
+#include <iterator>
+#include <map>
 #include <random>
 
 #include "absl/strings/str_format.h"
@@ -58,28 +63,125 @@ std::vector<std::string> ExpectedLines(const std::vector<Operation>& operations)
   return lines;
 }
 
+// A descriptor that gets the address of a data buffer.
+struct Patch {
+  uint32_t location = 0;  // of the descriptor's words in the transaction, bytes
+  uint32_t argument = 0;
+  uint32_t offset = 0;
+  bool operator==(const Patch&) const = default;
+};
+std::ostream& operator<<(std::ostream& out, const Patch& patch) {
+  return out << "argument " << patch.argument << " + " << patch.offset << " at " << patch.location;
+}
+
+// REQUIRES words that ReadTransaction takes.
+std::vector<Patch> PatchesOf(std::span<const uint32_t> words) {
+  std::vector<Patch> patches;
+  std::map<uint32_t, uint32_t> descriptors;  // where the last words for a register are
+  for (size_t at = 4; at < words.size();) {
+    switch (static_cast<Operation::Kind>(words[at])) {
+      case Operation::Kind::kWrite:
+        at += 6;
+        break;
+      case Operation::Kind::kMaskedWrite:
+        at += 7;
+        break;
+      case Operation::Kind::kBlockWrite:
+        descriptors[words[at + 2]] = static_cast<uint32_t>((at + 4) * sizeof(uint32_t));
+        at += words[at + 3] / sizeof(uint32_t);
+        break;
+      case Operation::Kind::kSync:
+        at += 4;
+        break;
+      case Operation::Kind::kPatch:
+        patches.push_back({descriptors.at(words[at + 6] - 4), words[at + 8], words[at + 10]});
+        at += 12;
+        break;
+    }
+  }
+  return patches;
+}
+
+// An ELF of control code, as far as XRT patches it.
+struct ControlElf {
+  std::vector<uint32_t> words;
+  std::vector<Patch> patches;
+};
+ControlElf ReadControlElf(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  const std::string bytes{std::istreambuf_iterator<char>(file), {}};
+  Elf32_Ehdr header = {};
+  std::memcpy(&header, bytes.data(), std::min(sizeof(header), bytes.size()));
+  std::map<std::string, std::string> sections;
+  std::vector<Elf32_Shdr> headers(header.e_shnum);
+  std::memcpy(headers.data(), &bytes.at(header.e_shoff), headers.size() * sizeof(Elf32_Shdr));
+  for (const Elf32_Shdr& section : headers) {
+    const char* const name = &bytes.at(headers.at(header.e_shstrndx).sh_offset + section.sh_name);
+    sections[name] = bytes.substr(section.sh_offset, section.sh_size);
+  }
+  ControlElf elf;
+  const std::string& text = sections[".ctrltext"];
+  elf.words.resize(text.size() / sizeof(uint32_t));
+  std::memcpy(elf.words.data(), text.data(), elf.words.size() * sizeof(uint32_t));
+  const std::string& relocations = sections[".rela.dyn"];
+  for (size_t at = 0; at < relocations.size(); at += sizeof(Elf32_Rela)) {
+    Elf32_Rela relocation = {};
+    std::memcpy(&relocation, &relocations[at], sizeof(relocation));
+    Elf32_Sym symbol = {};
+    std::memcpy(&symbol, &sections[".dynsym"].at(ELF32_R_SYM(relocation.r_info) * sizeof(symbol)),
+                sizeof(symbol));
+    // Symbols are named for arguments of the kernel, whose data buffers begin at 3.
+    const int argument = std::atoi(&sections[".dynstr"].at(symbol.st_name)) - 3;
+    elf.patches.push_back({relocation.r_offset, static_cast<uint32_t>(argument),
+                           static_cast<uint32_t>(relocation.r_addend)});
+  }
+  return elf;
+}
+
 class DisassemblyTest : public ::testing::Test {
  protected:
   void SetUp() override {
     const char* folder = std::getenv("AIEBU");
-    tool_ = std::string(folder == nullptr ? "/nonexistent" : folder) + "/aiebu-dump";
-    if (::access(tool_.c_str(), X_OK) != 0) {
-      GTEST_SKIP() << "SKIPPED: no " << tool_ << ": run scripts/fetch-xrt";
+    tools_ = folder == nullptr ? "/nonexistent" : folder;
+    for (const char* tool : {"/aiebu-dump", "/aiebu-asm"}) {
+      if (::access((tools_ + tool).c_str(), X_OK) != 0) {
+        GTEST_SKIP() << "SKIPPED: no " << tools_ << tool << ": run scripts/fetch-xrt";
+      }
     }
   }
-  std::vector<std::string> Disassemble(std::vector<uint32_t> words) {
-    // The tool finds transactions by a header of generation 4; operations are the same in
-    // generation 3.
+  // Writes a transaction for AMD's tools, and returns its path.
+  std::string Write(std::vector<uint32_t>& words) {
+    // They find transactions by a header of generation 4; operations are the same in generation 3.
     words[0] = (words[0] & ~0xFF0000u) | 4u << 16;
-    const std::string path = folder_.path() + "/control.bin";
+    std::string path = folder_.path() + "/control.bin";
     std::ofstream(path, std::ios::binary)
         .write(reinterpret_cast<const char*>(words.data()),
                static_cast<std::streamsize>(words.size() * sizeof(uint32_t)));
-    FILE* pipe = ::popen((tool_ + " -m aie2txn -d " + path + " 2>&1").c_str(), "re");
+    return path;
+  }
+  std::string Run(const std::string& command) {
+    FILE* pipe = ::popen((tools_ + "/" + command + " 2>&1").c_str(), "re");
     std::string text;
     char buffer[4096];
     while (std::fgets(buffer, sizeof(buffer), pipe) != nullptr) text += buffer;
-    EXPECT_EQ(::pclose(pipe), 0) << text;
+    EXPECT_EQ(::pclose(pipe), 0) << command << "\n" << text;
+    return text;
+  }
+  // As XRT takes it in an ELF: the same words, patched in the same places.
+  void CheckElf(std::vector<uint32_t> words) {
+    const std::string path = Write(words);
+    Run("aiebu-asm -t aie2txn -c " + path + " -o " + path + ".elf");
+    const ControlElf elf = ReadControlElf(path + ".elf");
+    EXPECT_EQ(elf.words, words);
+    EXPECT_EQ(elf.patches, PatchesOf(words));
+  }
+  void Check(const Transaction& transaction) {
+    ASSERT_OK_AND_ASSIGN(const DecodedTransaction read, ReadTransaction(transaction.words()));
+    EXPECT_EQ(Disassemble(transaction.words()), ExpectedLines(read.operations));
+    CheckElf(transaction.words());
+  }
+  std::vector<std::string> Disassemble(std::vector<uint32_t> words) {
+    const std::string text = Run("aiebu-dump -m aie2txn -d " + Write(words));
     std::vector<std::string> lines;
     for (const std::string& line : std::vector<std::string>(absl::StrSplit(text, '\n'))) {
       if (line.rfind("XAIE", 0) != 0) continue;
@@ -92,7 +194,7 @@ class DisassemblyTest : public ::testing::Test {
   }
 
   TemporaryDirectory folder_;
-  std::string tool_;
+  std::string tools_;
 };
 
 TEST_F(DisassemblyTest, EveryOperationIsWhatAmdsToolReads) {
@@ -129,8 +231,7 @@ TEST_F(DisassemblyTest, EveryOperationIsWhatAmdsToolReads) {
       }
     }
   }
-  ASSERT_OK_AND_ASSIGN(const DecodedTransaction read, ReadTransaction(transaction.words()));
-  EXPECT_EQ(Disassemble(transaction.words()), ExpectedLines(read.operations));
+  Check(transaction);
 }
 
 // Whole jobs, among them one whose inputs need several tasks, and for 512 rows Gemma 3 4B's largest matrix,
@@ -186,8 +287,7 @@ TEST_F(DisassemblyTest, TheGemmsControlCodeIsWhatAmdsToolReads) {
        .output = {.argument = 2}}};
   for (const GemmJob& job : jobs) {
     ASSERT_OK_AND_ASSIGN(const Transaction transaction, BuildGemm(job));
-    ASSERT_OK_AND_ASSIGN(const DecodedTransaction read, ReadTransaction(transaction.words()));
-    EXPECT_EQ(Disassemble(transaction.words()), ExpectedLines(read.operations));
+    Check(transaction);
     const size_t kib = transaction.words().size() * sizeof(uint32_t) / 1024;
     std::printf("%d rows, %d outputs, %d inputs: %zu KiB\n", job.num_rows, job.num_outputs,
                 job.num_inputs, kib);
@@ -228,8 +328,7 @@ TEST_F(DisassemblyTest, TheAttentionsControlCodeIsWhatAmdsToolReads) {
                               .output = {.argument = 2},
                               .scratch = {.argument = 3}};
     ASSERT_OK_AND_ASSIGN(const Transaction transaction, BuildAttention(job, {&run, 1}));
-    ASSERT_OK_AND_ASSIGN(const DecodedTransaction read, ReadTransaction(transaction.words()));
-    EXPECT_EQ(Disassemble(transaction.words()), ExpectedLines(read.operations));
+    Check(transaction);
     const size_t kib = transaction.num_bytes() / 1024;
     std::printf("%d rows from %d, window %d, blocks of %d: %zu KiB\n", range.num_rows,
                 range.first_position, range.window, range.block, kib);
@@ -260,8 +359,7 @@ TEST_F(DisassemblyTest, TheRowFunctionsControlCodeIsWhatAmdsToolReads) {
     job.output = {.place = {.argument = 2}, .stride = words.output};
     job.weights = {.argument = 3};
     ASSERT_OK_AND_ASSIGN(const Transaction transaction, BuildRows(job));
-    ASSERT_OK_AND_ASSIGN(const DecodedTransaction read, ReadTransaction(transaction.words()));
-    EXPECT_EQ(Disassemble(transaction.words()), ExpectedLines(read.operations));
+    Check(transaction);
     std::printf("function %d: %d bytes\n", static_cast<int>(function), transaction.num_bytes());
     EXPECT_LT(transaction.num_bytes(), 8192u) << "docs/npu.md names the limit";
   }
