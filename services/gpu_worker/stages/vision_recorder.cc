@@ -36,38 +36,29 @@ VisionRecorder::Product VisionRecorder::PatchProduct(VisionRole role, uint32_t l
                                                      uint64_t x, uint64_t destination,
                                                      uint32_t out_stride) const {
   return {.weights = &Matrix(role, layer_idx),
-          .x = x,
           .input = context_.format,
-          .destination = destination,
-          .out_stride = out_stride,
-          .count = buffers_.num_patches(),
-          .max_rows = config_.num_patches()};
+          .args = {.count = buffers_.num_patches(),
+                   .x = x,
+                   .destination = destination,
+                   .out_stride = out_stride,
+                   .max_rows = config_.num_patches()}};
 }
 
 Launch VisionRecorder::LaunchOf(const Product& product, const DeviceShard& shard,
                                 const MatrixWorkspace& workspace) const {
-  if (on_units() && UsesMatrixUnits(tuning_, product.weights->dtype, product.max_rows)) {
-    return MatrixMatmulLaunch(tuning_, *product.weights, shard,
-                              {.count = product.count,
-                               .x = product.x,
-                               .x_scale = product.input_scale,
-                               .output = product.output,
-                               .destination = product.destination,
-                               .out_stride = product.out_stride,
-                               .max_rows = product.max_rows,
-                               .workspace = workspace,
-                               .bias = product.bias,
-                               .head_dim = product.head_dim,
-                               .block_tokens = product.block_tokens});
+  MatrixArgs args = product.args;
+  if (on_units() && UsesMatrixUnits(tuning_, product.weights->dtype, args.max_rows)) {
+    args.workspace = workspace;
+    return MatrixMatmulLaunch(tuning_, *product.weights, shard, args);
   }
-  TANDEM_CHECK(product.output == MatrixOutput::kF32);
+  TANDEM_CHECK(args.output == MatrixOutput::kF32);
   return PlainMatmulLaunch(tuning_, *product.weights, shard,
-                           {.count = product.count,
-                            .x = product.x,
+                           {.count = args.count,
+                            .x = args.x,
                             .x_f16 = product.input == ActivationFormat::kF16,
-                            .destination = product.destination,
-                            .out_stride = product.out_stride,
-                            .max_rows = product.max_rows});
+                            .destination = args.destination,
+                            .out_stride = args.out_stride,
+                            .max_rows = args.max_rows});
 }
 
 absl::Status VisionRecorder::Multiply(std::initializer_list<Product> products) {
@@ -126,10 +117,10 @@ absl::Status VisionRecorder::Project(uint32_t layer_idx) {
     const auto heads_of = [&](VisionRole role, VisionRole bias, const vulkan::Buffer& to,
                               uint32_t block_tokens) {
       Product product = PatchProduct(role, layer_idx, x, to.address(), hidden);
-      product.output = MatrixOutput::kHeadsF16;
-      product.bias = Vector(bias, layer_idx);
-      product.head_dim = config_.head_dim();
-      product.block_tokens = block_tokens;
+      product.args.output = MatrixOutput::kHeadsF16;
+      product.args.bias = Vector(bias, layer_idx);
+      product.args.head_dim = config_.head_dim();
+      product.args.block_tokens = block_tokens;
       return product;
     };
     return Multiply({heads_of(kQWeight, kQBias, buffers_.q, 1),
@@ -195,8 +186,8 @@ absl::Status VisionRecorder::Activate(uint32_t layer_idx) {
   const uint64_t x = buffers_.normed.address(), to = buffers_.activated.address();
   if (on_units()) {
     Product up = PatchProduct(kUpWeight, layer_idx, x, to, stride);
-    up.output = MatrixOutput::kBiasGeluF16;
-    up.bias = bias;
+    up.args.output = MatrixOutput::kBiasGeluF16;
+    up.args.bias = bias;
     return Multiply({up});
   }
   TANDEM_RETURN_IF_ERROR(
@@ -221,7 +212,7 @@ absl::Status VisionRecorder::Layer(uint32_t layer_idx) {
   TANDEM_RETURN_IF_ERROR(Activate(layer_idx));
   Product down = PatchProduct(kDownWeight, layer_idx, buffers_.activated.address(),
                               buffers_.sums.address(), config_.hidden_dim);
-  down.input_scale = kGegluHalfScale;  // of float16 alone
+  down.args.x_scale = kGegluHalfScale;  // of float16 alone
   TANDEM_RETURN_IF_ERROR(Multiply({down}));
   return AddNorm(residual, kDownBias, layer_idx, layer_idx + 1);
 }
@@ -236,14 +227,15 @@ absl::Status VisionRecorder::Finish(uint32_t lane, uint32_t picture) {
                                                          .cols = config_.hidden_dim,
                                                          .epsilon = config_.layer_norm_eps,
                                                          .format = context_.format})));
-  return Multiply({{.weights = &buffers_.projection,
-                    .x = buffers_.pooled.address(),
-                    .input = context_.format,
-                    .destination = context_.exchange->Address(lane, area) +
-                                   uint64_t{picture} * config_.tokens_per_image * area.row_bytes,
-                    .out_stride = config_.text_hidden_dim,
-                    .count = buffers_.num_tokens(),
-                    .max_rows = config_.tokens_per_image}});
+  return Multiply(
+      {{.weights = &buffers_.projection,
+        .input = context_.format,
+        .args = {.count = buffers_.num_tokens(),
+                 .x = buffers_.pooled.address(),
+                 .destination = context_.exchange->Address(lane, area) +
+                                uint64_t{picture} * config_.tokens_per_image * area.row_bytes,
+                 .out_stride = config_.text_hidden_dim,
+                 .max_rows = config_.tokens_per_image}}});
 }
 
 }  // namespace tandem::gpu

@@ -48,18 +48,8 @@ class VisionRecorder {
   bool on_units() const { return context_.format == ActivationFormat::kF16; }
   struct Product {
     const DeviceTensor* weights = nullptr;
-    uint64_t x = 0;
     ActivationFormat input = ActivationFormat::kF32;
-    float input_scale = 1.0f;  // of kF16 on matrix units
-    uint64_t destination = 0;
-    uint32_t out_stride = 0;
-    uint64_t count = 0;  // address of the number of rows
-    uint32_t max_rows = 0;
-    // On matrix units alone, as in MatrixArgs.
-    MatrixOutput output = MatrixOutput::kF32;
-    uint64_t bias = 0;
-    uint32_t head_dim = 8;
-    uint32_t block_tokens = 1;
+    MatrixArgs args;  // without workspace; without matrix units its output is kF32
   };
   // With a matrix of the encoder, for all patches, of activations `x`.
   Product PatchProduct(VisionRole role, uint32_t layer_idx, uint64_t x, uint64_t destination,
