@@ -83,7 +83,7 @@ TEST_F(WorkerServiceTest, LoadsAPlanWithProgressAndReport) {
 }
 
 TEST_F(WorkerServiceTest, APlansContextMayBeShorterThanTheModels) {
-  uint32_t seen = 0;
+  std::atomic<uint32_t> seen = 0;  // written by the device thread
   Start({.load = [&seen](const ModelLoad& load) {
     seen = load.limits.context_len;
     return absl::OkStatus();
@@ -94,7 +94,7 @@ TEST_F(WorkerServiceTest, APlansContextMayBeShorterThanTheModels) {
        {std::pair{of_model, of_model}, {0u, of_model}, {of_model + 1, of_model}, {8u, 8u}}) {
     request.mutable_limits()->set_context_len(asked);
     ASSERT_OK(client_->LoadPlan(request, nullptr, kLong).status());
-    EXPECT_EQ(seen, expected) << asked;
+    EXPECT_EQ(seen.load(), expected) << asked;
     request.set_epoch(request.epoch() + 1);
   }
   client_->Open(worker_->execution_target());
