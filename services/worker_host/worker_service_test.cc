@@ -54,9 +54,11 @@ TEST_F(WorkerServiceTest, AFailedSelfTestKeepsItFromServingAndFromLoading) {
 }
 
 TEST_F(WorkerServiceTest, LoadsAPlanWithProgressAndReport) {
-  ModelLoad seen;
+  ModelLoad seen;  // the device thread's, until `loaded`
+  absl::Notification loaded;
   Start({.load = [&](const ModelLoad& load) {
     seen = load;
+    loaded.Notify();
     return absl::OkStatus();
   }});
   std::vector<std::string> phases;
@@ -65,6 +67,7 @@ TEST_F(WorkerServiceTest, LoadsAPlanWithProgressAndReport) {
       client_->LoadPlan(
           LoadRequest(3),
           [&](double /*fraction*/, std::string_view phase) { phases.emplace_back(phase); }, kLong));
+  loaded.WaitForNotification();
   EXPECT_EQ(report.weight_import(), "host-pointer");
   EXPECT_EQ(report.weight_bytes(), weights_->total_bytes());
   ASSERT_FALSE(phases.empty());
@@ -323,6 +326,7 @@ TEST_F(WorkerServiceTest, AnIdleDeviceThatStopsAnsweringIsNoticed) {
   client_->Open(worker_->execution_target());
   EXPECT_THAT(Execute(Call(1, WriteStep(1))),
               StatusIs(absl::StatusCode::kUnavailable, HasSubstr("no answer")));
+  TearDown();  // before what its checks read goes
 }
 
 TEST_F(WorkerServiceTest, ADeviceThatHangsIsSaidToHang) {
