@@ -167,25 +167,20 @@ TEST(NpuArrayContextTest, ManyRowsTakeAListForEach512) {
   EXPECT_EQ(ffn.commands, 3u * 6);
 }
 
-// Device addresses are never used twice: the distance between two buffers tells how many were made in between.
 TEST(NpuArrayContextTest, StepsOfAllStagesMakeNoBuffers) {
   const auto weights =
       testing::RandomWeightSet(testing::MakeConfig({.num_layers = 2, .context_len = 1400}));
   Layers layers("package", weights, {.max_rows = 600, .max_sequences = 1});
   ASSERT_OK_AND_ASSIGN(const auto kernel, OpenDriverKernel("attention_64"));
-  const auto next_address = [&kernel] {
-    auto buffer = kernel->Allocate(0, 4096);
-    return *buffer->DeviceAddress();
-  };
-  const uint64_t first = next_address();
-  const uint64_t stride = next_address() - first;
+  const uint64_t first = NextDeviceAddress(*kernel);
+  const uint64_t stride = NextDeviceAddress(*kernel) - first;
   for (const uint32_t num_rows : {1u, 70u, 600u, 3u}) {
     layers.Begin(num_rows, num_rows);
     for (const uint32_t layer : {0u, 1u}) {
       for (const StageKind kind : kStages) (void)layers.Run(layer, kind);
     }
   }
-  EXPECT_EQ(next_address(), first + 2 * stride);
+  EXPECT_EQ(NextDeviceAddress(*kernel), first + 2 * stride);
 }
 
 }  // namespace

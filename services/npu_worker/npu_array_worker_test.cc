@@ -57,20 +57,14 @@ TEST_F(NpuArrayWorkerTest, ReportsItsMemoryAndThatActivationsAreConverted) {
   EXPECT_EQ(report.kv_bytes, config.num_layers * slots * 2 * config.kv_dim() * 2);
 }
 
-// Device addresses are never used twice: the distance between two buffers tells how many were
-// made in between.
 TEST_F(NpuArrayWorkerTest, StepsMakeNoBuffers) {
   const ModelConfig config = testing::MakeConfig({});
   ASSERT_OK_AND_ASSIGN(const auto runner,
                        PlanRunner::Create(testing::RandomWeightSet(config), {worker_},
                                           AttendSegments(config), {.num_lanes = 2}));
   ASSERT_OK_AND_ASSIGN(const auto kernel, OpenDriverKernel("attention_64"));
-  const auto next_address = [&kernel] {
-    auto buffer = kernel->Allocate(0, 4096);
-    return *buffer->DeviceAddress();
-  };
-  const uint64_t first = next_address();
-  const uint64_t stride = next_address() - first;
+  const uint64_t first = NextDeviceAddress(*kernel);
+  const uint64_t stride = NextDeviceAddress(*kernel) - first;
   StepBuilder steps(runner->limits());
   const uint32_t sequence = steps.AddSequence();
   for (uint32_t step = 0; step < 50; ++step) {
@@ -78,7 +72,7 @@ TEST_F(NpuArrayWorkerTest, StepsMakeNoBuffers) {
     steps.AddRows(sequence, std::vector<uint32_t>(1 + step % 3, 3));
     ASSERT_OK(runner->RunStep(steps.batch(), step % 2));
   }
-  EXPECT_EQ(next_address(), first + 2 * stride);
+  EXPECT_EQ(NextDeviceAddress(*kernel), first + 2 * stride);
 }
 
 // Two steps in flight take turns layer by layer, each with its own control code.

@@ -88,21 +88,15 @@ TEST_F(NpuWorkerTest, WeightsAreImportedAsDmabufWhereTheLoaderHasOne) {
   EXPECT_EQ(project(shared, ImportPath::kDmabuf), project(plain, ImportPath::kUserPointer));
 }
 
-// Device addresses are never used twice: the distance between two buffers tells how many were
-// made in between.
 TEST_F(NpuWorkerTest, StepsMakeNoBuffers) {
   const ModelConfig config = testing::MakeConfig({});
   ASSERT_OK_AND_ASSIGN(const auto runner,
                        PlanRunner::Create(testing::RandomWeightSet(config), {worker_},
                                           AttendAndOutSegments(config), {.num_lanes = 2}));
   const std::string package = BuildPath("lib/tandem/npu/emulated/kernels.xclbin");
-  ASSERT_OK_AND_ASSIGN(const auto device, NpuKernel::Open({.xclbin_path = package}, "MLIR_AIE"));
-  const auto next_address = [&device] {
-    auto buffer = device->Allocate(0, 4096);
-    return *buffer->DeviceAddress();
-  };
-  const uint64_t first = next_address();
-  const uint64_t stride = next_address() - first;
+  ASSERT_OK_AND_ASSIGN(const auto kernel, NpuKernel::Open({.xclbin_path = package}, "MLIR_AIE"));
+  const uint64_t first = NextDeviceAddress(*kernel);
+  const uint64_t stride = NextDeviceAddress(*kernel) - first;
   StepBuilder steps(runner->limits());
   const uint32_t sequence = steps.AddSequence();
   for (uint32_t step = 0; step < 100; ++step) {
@@ -110,7 +104,7 @@ TEST_F(NpuWorkerTest, StepsMakeNoBuffers) {
     steps.AddRows(sequence, std::vector<uint32_t>(1 + step % 3, 3));
     ASSERT_OK(runner->RunStep(steps.batch(), step % 2));
   }
-  EXPECT_EQ(next_address(), first + 2 * stride);
+  EXPECT_EQ(NextDeviceAddress(*kernel), first + 2 * stride);
 }
 
 TEST_F(NpuWorkerTest, LanesDoNotMix) {

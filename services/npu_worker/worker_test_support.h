@@ -38,6 +38,12 @@ inline absl::StatusOr<std::shared_ptr<NpuKernel>> OpenDriverKernel(const std::st
   return NpuKernel::Open({.xclbin_path = op->xclbin_path}, op->kernel_name);
 }
 
+// Of another buffer.  Device addresses are never used twice: the distance between two buffers tells how many
+// were made in between.
+inline uint64_t NextDeviceAddress(NpuKernel& kernel) {
+  return *kernel.Allocate(0, 4096)->DeviceAddress();
+}
+
 // A worker on the emulated NPU of this build, or on another XRT root.  The first call of a
 // process decides the root.  On the emulated driver (emulator/driver/run.sh sets NPU_DRIVER) the worker
 // takes it for an NPU's, and runs operators on its array.

@@ -78,7 +78,8 @@ class Bench {
     batch.sequences = entries;
     batch.block_table = table;
     const TiledShape tiled = MakeTiledShape(tuning(), o_.heads, o_.kv_heads, o_.head_dim);
-    const AttentionStepLayout layout({.max_rows = num_rows_}, tiled.tile_rows);
+    const AttentionStepLayout layout({.max_rows = num_rows_}, tiled.tile_rows,
+                                     ChainRows(tuning(), o_.heads, o_.kv_heads, o_.head_dim));
     tiles_at_ = layout.tiles;
     const auto make = [this](Buffer& buffer, uint64_t bytes, MemoryKind kind) -> absl::Status {
       TANDEM_ASSIGN_OR_RETURN(buffer, Buffer::Allocate(*device_, bytes, kind, "bench"));

@@ -58,7 +58,7 @@ struct ModelBuffers {
   vulkan::Buffer guesses;            // uint32 [max_outputs], of the last step with outputs
   uint32_t head_tile = 0;            // outputs whose logits are there at once, a power of two
   uint32_t decode_rows = 0;          // rows that decode.comp takes at once, a power of two
-  uint32_t tile_rows = 0;            // of a tile (TiledShape); 0: there are none
+  uint32_t tile_rows = 0;            // of a tile (TiledShape); 0: no tiles
   uint32_t chain_rows = kLongChain;  // see ChainRows
   uint64_t kv_bytes = 0;
 

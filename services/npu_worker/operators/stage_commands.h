@@ -28,8 +28,8 @@ struct CommandUse {
 // Single-thread.
 class StageCommands {
  public:
-  // Makes the runs and lists of these commands, where there are none yet.  Uses whose commands are the same
-  // share them.  The commands must outlive this.  Errors as NpuContext::MakeRunList.
+  // Makes the runs and lists that these commands need.  Uses whose commands are the same share them.  The
+  // commands must outlive this.  Errors as NpuContext::MakeRunList.
   // REQUIRES that no command comes twice: it has one instruction buffer.
   absl::Status Prepare(std::span<const CommandUse> uses);
 

@@ -35,9 +35,9 @@ absl::Status RunControlCode(EmulatedArray& array, const Invocation& invocation,
                    std::span(invocation.buffers).first(invocation.num_buffers), view);
 }
 
-// Of one CU: a design, or why there is none, or the kernels.
+// What executes the commands of one CU.
 struct Configured {
-  absl::StatusOr<EmulatedArray::DesignFactory> design = absl::UnknownError("");
+  absl::StatusOr<EmulatedArray::DesignFactory> design = absl::UnknownError("");  // error: unknown
   std::shared_ptr<KernelDispatcher> kernels;  // in place of a design
 };
 
