@@ -77,9 +77,8 @@ class Bench {
     batch.rows = row_entries;
     batch.sequences = entries;
     batch.block_table = table;
-    const TiledShape tiled = MakeTiledShape(tuning(), o_.heads, o_.kv_heads, o_.head_dim);
-    const AttentionStepLayout layout({.max_rows = num_rows_}, tiled.tile_rows,
-                                     ChainRows(tuning(), o_.heads, o_.kv_heads, o_.head_dim));
+    const AttentionStepLayout layout({.max_rows = num_rows_},
+                                     TileRulesOf(tuning(), o_.heads, o_.kv_heads, o_.head_dim));
     tiles_at_ = layout.tiles;
     const auto make = [this](Buffer& buffer, uint64_t bytes, MemoryKind kind) -> absl::Status {
       TANDEM_ASSIGN_OR_RETURN(buffer, Buffer::Allocate(*device_, bytes, kind, "bench"));

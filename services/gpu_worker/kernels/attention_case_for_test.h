@@ -179,7 +179,7 @@ class AttentionWorld {
     Sequences sequences = Sequences::kShort;
   };
   Step MakeStep(const std::vector<std::pair<uint32_t, uint32_t>>& chosen,
-                uint32_t tile_rows) const {
+                const TileRules& rules) const {
     StepBatch batch;
     std::vector<RowEntry> rows;
     std::vector<SequenceEntry> sequences;
@@ -217,16 +217,16 @@ class AttentionWorld {
     Step step;
     step.step.resize(StepBytes(batch.header));
     WriteStep(batch, step.step);
-    const AttentionStepLayout layout(c_.limits(batch.header.num_rows), tile_rows);
+    const AttentionStepLayout layout(c_.limits(batch.header.num_rows), rules);
     step.attention.resize(layout.bytes);
     WriteAttentionStep(batch, layout, step.attention);
-    step.sequences = SequencesOf(batch);
+    step.sequences = SequencesOf(batch, rules);
     return step;
   }
-  Step WholeStep(uint32_t tile_rows) const {
+  Step WholeStep(const TileRules& rules) const {
     std::vector<std::pair<uint32_t, uint32_t>> all;
     for (const SequenceRows& s : c_.sequences) all.emplace_back(0, s.rows);
-    return MakeStep(all, tile_rows);
+    return MakeStep(all, rules);
   }
 
   // Checks [num_rows, q_dim] results against the reference on float16 q [num_rows, q_dim] and

@@ -62,6 +62,9 @@ constexpr uint32_t kChainsMostRows = ConstantId("MOST_ROWS", {shaders::kChains})
 constexpr uint32_t kChainsThreads = 128, kChainsQueries = 2, kChainRows = kLongRows - 1;
 static_assert(kChainRows * kChainsQueries <= 16, "the pairs of a workgroup");
 
+// Pairs of rows and query heads of a step up to which decode.comp is faster than tiled_quads.comp (TileRulesOf).
+constexpr uint32_t kDecodedPairs = 512;
+
 // Query heads of one KV head that a workgroup takes, at most `most`.
 uint32_t QueriesAtOnce(uint32_t ratio, uint32_t most) {
   uint32_t queries = std::min(ratio, most);
@@ -292,12 +295,14 @@ bool HasChainsKernel(const Tuning& tuning, uint32_t num_heads, uint32_t num_kv_h
   return vectors * (head_dim / 8 + 1) * 16 + kChainsThreads / 2 * 8 <= tuning.max_shared_bytes;
 }
 
-uint32_t ChainRows(const Tuning& tuning, uint32_t num_heads, uint32_t num_kv_heads,
-                   uint32_t head_dim) {
+TileRules TileRulesOf(const Tuning& tuning, uint32_t num_heads, uint32_t num_kv_heads,
+                      uint32_t head_dim) {
   const TiledShape tiles = MakeTiledShape(tuning, num_heads, num_kv_heads, head_dim);
-  const bool pays = tiles.kernel != KernelId::kTiledQuads ||
-                    HasChainsKernel(tuning, num_heads, num_kv_heads, head_dim);
-  return pays ? kLongChain : kLongRows;
+  TileRules rules = {.tile_rows = tiles.tile_rows};
+  if (tiles.kernel != KernelId::kTiledQuads) return rules;
+  if (!HasChainsKernel(tuning, num_heads, num_kv_heads, head_dim)) rules.chain_rows = kLongRows;
+  rules.decoded_rows = kDecodedPairs / num_heads;
+  return rules;
 }
 
 Launch ChainsLaunch(const Tuning& tuning, const ChainsArgs& args) {

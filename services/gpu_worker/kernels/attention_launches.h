@@ -8,6 +8,7 @@
 
 #include "services/common/tensor/dtype.h"
 #include "services/gpu_worker/kernels/activation_format.h"
+#include "services/gpu_worker/kernels/attention_step.h"
 #include "services/gpu_worker/kernels/launch.h"
 #include "services/gpu_worker/kernels/push_constants.h"
 #include "services/gpu_worker/kernels/tuning.h"
@@ -98,11 +99,12 @@ struct ChainsArgs {
 // takes q, k and v from the fused projection.
 bool HasChainsKernel(const Tuning& tuning, uint32_t num_heads, uint32_t num_kv_heads,
                      uint32_t head_dim);
-// Rows from which a chain, in steps of 17 to 64 rows, goes through tiles (LongRows).  kLongRows where tiles are those
-// of tiled_quads.comp and there is no kernel for chains: on an H200, steps of 12B, 4B and 1B (heads of 256) take 1.1 to
-// 2.4 times as long with chains in tiles.  Other kernels' tiles were not measured.
-uint32_t ChainRows(const Tuning& tuning, uint32_t num_heads, uint32_t num_kv_heads,
-                   uint32_t head_dim);
+// Measured on an H200, for tiles of tiled_quads.comp: where there is no kernel for chains, steps of 12B, 4B and 1B (heads
+// of 256) take 1.1 to 2.4 times as long with chains in tiles; and a step of few rows makes few tiles, and each
+// walks through all positions, so up to 512 pairs of rows and query heads are decoded.  Other kernels' tiles were not
+// measured: they take chains, and all sequences of kLongRows.
+TileRules TileRulesOf(const Tuning& tuning, uint32_t num_heads, uint32_t num_kv_heads,
+                      uint32_t head_dim);
 // REQUIRES HasChainsKernel.
 Launch ChainsLaunch(const Tuning& tuning, const ChainsArgs& args);
 

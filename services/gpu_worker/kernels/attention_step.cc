@@ -8,22 +8,18 @@
 
 namespace tandem::gpu {
 
-AttentionStepLayout::AttentionStepLayout(const StepLimits& limits, uint32_t rows_a_tile,
-                                         uint32_t rows_a_chain)
-    : tile_rows(rows_a_tile),
-      chain_rows(rows_a_chain),
-      max_pictures(limits.max_pictures),
-      picture_rows(limits.picture_rows) {
+AttentionStepLayout::AttentionStepLayout(const StepLimits& limits, const TileRules& tile_rules)
+    : rules(tile_rules), max_pictures(limits.max_pictures), picture_rows(limits.picture_rows) {
   const uint32_t rows = std::bit_ceil(limits.max_rows);
   tiles = rows * sizeof(AttentionRow);
-  bytes = tiles + MaxTiles(rows, tile_rows, max_pictures) * sizeof(AttentionTile);
+  bytes = tiles + MaxTiles(rows, rules.tile_rows, max_pictures) * sizeof(AttentionTile);
 }
 
-Sequences SequencesOf(const StepBatch& batch, uint32_t chain_rows) {
+Sequences SequencesOf(const StepBatch& batch, const TileRules& rules) {
   uint32_t most = 0;
   for (const SequenceEntry& sequence : batch.sequences) most = std::max(most, sequence.num_rows);
   if (!batch.pictures.empty() || most >= kLongRows) return Sequences::kLong;
-  const bool any_long = most >= LongRows(batch.header.num_rows, chain_rows);
+  const bool any_long = most >= LongRows(batch.header.num_rows, rules.chain_rows);
   return any_long ? Sequences::kChains : Sequences::kShort;
 }
 
@@ -45,7 +41,9 @@ void WriteAttentionStep(const StepBatch& batch, const AttentionStepLayout& layou
                         std::span<std::byte> area) {
   TANDEM_CHECK(area.size() == layout.bytes);
   const auto tables = static_cast<uint32_t>(BlockTableOffset(batch.header));
-  const uint32_t long_rows = LongRows(batch.header.num_rows, layout.chain_rows);
+  const TileRules& rules = layout.rules;
+  const uint32_t long_rows = LongRows(batch.header.num_rows, rules.chain_rows);
+  const bool decodes_all = batch.header.num_rows <= rules.decoded_rows;
   std::byte* to_row = area.data();
   std::byte* to_tile = area.data() + layout.tiles;
   const auto put = [](std::byte*& to, const auto& entry) {
@@ -57,8 +55,9 @@ void WriteAttentionStep(const StepBatch& batch, const AttentionStepLayout& layou
     const uint32_t sequence_end = sequence.first_row + sequence.num_rows;
     const auto first_picture = picture;
     while (picture != batch.pictures.end() && picture->first_row < sequence_end) ++picture;
-    const bool tiled =
-        layout.tile_rows > 0 && (sequence.num_rows >= long_rows || picture != first_picture);
+    const bool is_long =
+        sequence.num_rows >= long_rows && !(decodes_all && sequence.num_rows >= kLongRows);
+    const bool tiled = rules.tile_rows > 0 && (is_long || picture != first_picture);
     for (uint32_t i = 0; i < sequence.num_rows; ++i) {
       AttentionRow row{.position = batch.rows[sequence.first_row + i].position,
                        .fresh = tiled ? 0 : i + 1};
@@ -75,21 +74,21 @@ void WriteAttentionStep(const StepBatch& batch, const AttentionStepLayout& layou
     for (auto p = picture; p != first_picture;) {
       --p;
       const uint32_t picture_end = p->first_row + p->num_rows;
-      CutTiles(picture_end, end, layout.tile_rows, put_text);
+      CutTiles(picture_end, end, rules.tile_rows, put_text);
       const uint32_t first_position = FirstPosition(*p, batch.rows, layout.picture_rows);
       const uint32_t last_position = batch.rows[picture_end - 1].position;
-      CutTiles(p->first_row, picture_end, layout.tile_rows, [&](uint32_t first, uint32_t tile_end) {
+      CutTiles(p->first_row, picture_end, rules.tile_rows, [&](uint32_t first, uint32_t tile_end) {
         put(to_tile, AttentionTile{first, tile_end - first, first_position, last_position});
       });
       end = p->first_row;
     }
-    CutTiles(sequence.first_row, end, layout.tile_rows, put_text);
+    CutTiles(sequence.first_row, end, rules.tile_rows, put_text);
   }
   const uint32_t bucket = std::bit_ceil(batch.header.num_rows);
   for (uint32_t i = batch.header.num_rows; i < bucket; ++i) put(to_row, AttentionRow{});
   std::byte* const tiles_end =
       area.data() + layout.tiles +
-      MaxTiles(bucket, layout.tile_rows, layout.max_pictures) * sizeof(AttentionTile);
+      MaxTiles(bucket, rules.tile_rows, layout.max_pictures) * sizeof(AttentionTile);
   TANDEM_CHECK(to_tile <= tiles_end);
   std::memset(to_tile, 0, static_cast<size_t>(tiles_end - to_tile));
 }

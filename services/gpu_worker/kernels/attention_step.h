@@ -4,7 +4,8 @@
 //   AttentionRow[bit_ceil(max_rows)] | AttentionTile[MaxTiles(bit_ceil(max_rows), ...)]
 //
 // A sequence with LongRows rows or more in the step, or with a picture, is long: the rows of a tile
-// read the cache together.  A tile's rows are all of one picture, or of none.
+// read the cache together.  A tile's rows are all of one picture, or of none.  In steps of few rows long sequences
+// without pictures are decoded all the same (TileRules).
 #pragma once
 
 #include <algorithm>
@@ -22,10 +23,17 @@ inline constexpr uint32_t kLongChain = 4, kFewestChainRows = 17, kMostChainRows 
 // Rows that make a sequence of a step of `num_rows` rows long.  A step with tiles may have a launch more, which rotates
 // and writes the cache; from 17 rows on, a few chains of guesses pay for that (measured on an H200).  Larger steps have
 // prompts, and most of the tiles that short sequences could need would be empty.
-// `chain_rows`: kLongChain, or kLongRows where tiles do not pay for chains (ChainRows).
+// `chain_rows`: as TileRules.
 constexpr uint32_t LongRows(uint32_t num_rows, uint32_t chain_rows = kLongChain) {
   return num_rows >= kFewestChainRows && num_rows <= kMostChainRows ? chain_rows : kLongRows;
 }
+
+// When rows go through tiles (TileRulesOf).
+struct TileRules {
+  uint32_t tile_rows = 0;            // of a tile; 0: there are no tiles, every row is decoded
+  uint32_t chain_rows = kLongChain;  // kLongChain, or kLongRows where tiles do not pay for chains
+  uint32_t decoded_rows = 0;         // a step of up to so many decodes sequences of kLongRows too
+};
 
 struct AttentionRow {
   uint32_t position = 0;
@@ -57,10 +65,8 @@ constexpr uint32_t MaxTiles(uint32_t num_rows, uint32_t tile_rows, uint32_t max_
 
 struct AttentionStepLayout {
   // `limits`: its rows and pictures.
-  AttentionStepLayout(const StepLimits& limits, uint32_t rows_a_tile,
-                      uint32_t rows_a_chain = kLongChain);
-  uint32_t tile_rows = 0;  // 0: there are no tiles, every row is decoded
-  uint32_t chain_rows = 0;
+  AttentionStepLayout(const StepLimits& limits, const TileRules& tile_rules);
+  TileRules rules;
   uint32_t max_pictures = 0, picture_rows = 0;
   size_t tiles = 0;  // offset, bytes
   size_t bytes = 0;
@@ -73,7 +79,7 @@ enum class Sequences : uint8_t {
   kLong,
 };
 inline constexpr int kNumSequencesKinds = 3;
-Sequences SequencesOf(const StepBatch& batch, uint32_t chain_rows = kLongChain);
+Sequences SequencesOf(const StepBatch& batch, const TileRules& rules);
 
 // Writes the rows and tiles of `batch`, and marks unused entries up to the row bucket (the next
 // power of two).  The longest tiles come first.  REQUIRES area.size() == layout.bytes.

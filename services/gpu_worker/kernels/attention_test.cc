@@ -39,7 +39,7 @@ TEST_P(AttentionTest, MatchesTheReferenceAndReadsOnlyWhatARowSees) {
   const auto q = testing::FloatsToHalves(RandomFloats(c().num_rows() * size_t{c().q_dim()}, 1));
   const auto k = RandomVectors(c(), 2), v = RandomVectors(c(), 3);
   const DeviceArray k_on(device(), world.Cache(k, true)), v_on(device(), world.Cache(v, true));
-  const AttentionWorld::Step step = world.WholeStep(0);
+  const AttentionWorld::Step step = world.WholeStep({});
   const uint32_t bucket = std::bit_ceil(c().num_rows());
   const auto out = Attend(tuning(), step, bucket, q, k_on, v_on);
   EXPECT_EQ(Attend(ByAddress(), step, bucket, q, k_on, v_on), out)
@@ -58,11 +58,11 @@ TEST_P(AttentionTest, ARowsBitsDoNotDependOnItsNeighbours) {
   const DeviceArray k(device(), world.Cache(RandomVectors(c(), 5), true)),
       v(device(), world.Cache(RandomVectors(c(), 6), true));
   const auto together =
-      Attend(tuning(), world.WholeStep(0), std::bit_ceil(c().num_rows()), q, k, v);
+      Attend(tuning(), world.WholeStep({}), std::bit_ceil(c().num_rows()), q, k, v);
   for (uint32_t row = 0; row < c().num_rows(); ++row) {
     const std::vector<uint16_t> own(q.begin() + row * width, q.begin() + (row + 1) * width);
     const auto alone =
-        Attend(tuning(), world.MakeStep({{row, 1}}, 0), row % 2 == 0 ? 1 : 8, own, k, v);
+        Attend(tuning(), world.MakeStep({{row, 1}}, {}), row % 2 == 0 ? 1 : 8, own, k, v);
     ASSERT_EQ(0, std::memcmp(alone.data(), together.data() + row * width * 2, width * 2)) << row;
   }
 }
@@ -76,7 +76,7 @@ TEST_P(AttentionTest, AppendWritesTheRowsVectorsAndNothingElse) {
   const auto own = [&](const std::vector<uint16_t>& all) {
     return std::vector<uint16_t>(all.begin() + rows.position * kv, all.end());
   };
-  const DeviceArray step(device(), world.WholeStep(0).step), k_on(device(), own(k)),
+  const DeviceArray step(device(), world.WholeStep({}).step), k_on(device(), own(k)),
       v_on(device(), own(v)), k_cache(device(), world.cache_bytes()),
       v_cache(device(), world.cache_bytes());
   Run({KvAppendLaunch(tuning(),

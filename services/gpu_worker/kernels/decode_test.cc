@@ -101,7 +101,7 @@ TEST_P(DecodeTest, MatchesTheReferenceAndReadsOnlyWhatARowSees) {
   const auto q = testing::FloatsToHalves(RandomFloats(c().num_rows() * size_t{c().q_dim()}, 9));
   const DeviceArray q_on(device(), q), k_on(device(), world.Cache(k, true)),
       v_on(device(), world.Cache(v, true));
-  const auto out = Decode(world.WholeStep(0), c().num_rows(), std::bit_ceil(c().num_rows()), false,
+  const auto out = Decode(world.WholeStep({}), c().num_rows(), std::bit_ceil(c().num_rows()), false,
                           q_on, k_on, v_on);
   world.Check(Floats(out), q, k, v, 0);
 }
@@ -110,7 +110,7 @@ TEST_P(DecodeTest, MatchesTheReferenceAndReadsOnlyWhatARowSees) {
 TEST_P(DecodeTest, FusedTakesNewVectorsFromTheProjectionAndStoresThem) {
   SCOPED_TRACE(GetParam());
   const AttentionWorld world(c());
-  const AttentionWorld::Step made = world.WholeStep(0);
+  const AttentionWorld::Step made = world.WholeStep({});
   if (made.sequences == Sequences::kLong) GTEST_SKIP() << "never fused";
   const uint32_t rows = c().num_rows(), bucket = std::bit_ceil(rows);
   const DeviceArray qkv(device(), RandomFloats(rows * size_t{c().qkv_dim()}, 5)),
@@ -151,7 +151,7 @@ TEST_P(DecodePhaseTest, CountsAllItsWorkgroups) {
   const auto at = counters.data().subspan(phase_ - counters.address(), sizeof(DependencyCounter));
   DependencyCounter counter{.left = 0, .groups = 1 << 30};
   std::memcpy(at.data(), &counter, sizeof(counter));
-  Decode(world.WholeStep(0), c().num_rows(), 2 * std::bit_ceil(c().num_rows()), false, q, k, v);
+  Decode(world.WholeStep({}), c().num_rows(), 2 * std::bit_ceil(c().num_rows()), false, q, k, v);
   std::memcpy(&counter, at.data(), sizeof(counter));
   EXPECT_EQ(counter.left, -static_cast<int32_t>(num_groups_));
 }
@@ -177,7 +177,7 @@ TEST_P(DecodeTest, ARowsBitsDoNotDependOnItsNeighbours) {
                                                   queries.begin() + (first + rows) * qkv_width));
       return Decode(made, rows, bucket, true, qkv, k, v);
     };
-    const AttentionWorld::Step whole = world.WholeStep(0);
+    const AttentionWorld::Step whole = world.WholeStep({});
     if (fused && whole.sequences == Sequences::kLong) continue;
     const auto together = decode(whole, 0, c().num_rows(), std::bit_ceil(c().num_rows()));
     uint32_t row = 0;
@@ -185,7 +185,7 @@ TEST_P(DecodeTest, ARowsBitsDoNotDependOnItsNeighbours) {
       const uint32_t rows = c().sequences[s].rows;
       std::vector<std::pair<uint32_t, uint32_t>> chosen(c().sequences.size());
       chosen[s] = {0, rows};
-      const auto alone = decode(world.MakeStep(chosen, 0), row, rows, rows == 1 ? 1 : 32);
+      const auto alone = decode(world.MakeStep(chosen, {}), row, rows, rows == 1 ? 1 : 32);
       EXPECT_EQ(0, std::memcmp(alone.data(), together.data() + row * width * 2, alone.size()))
           << "sequence " << s << (fused ? ", fused" : "");
       row += rows;
@@ -202,7 +202,7 @@ TEST_P(DecodeTest, WritesBlocksOf32AndFragments) {
   const DeviceArray q(device(), testing::FloatsToHalves(RandomFloats(rows * size_t{width}, 9))),
       k(device(), world.Cache(RandomVectors(c(), 1), true)),
       v(device(), world.Cache(RandomVectors(c(), 101), true));
-  const AttentionWorld::Step step = world.WholeStep(0);
+  const AttentionWorld::Step step = world.WholeStep({});
   const auto exact = Decode(step, rows, bucket, false, q, k, v, ActivationFormat::kF32);
   const auto blocks = Decode(step, rows, bucket, false, q, k, v, ActivationFormat::kInt8);
   CheckQuantised(exact, blocks, rows, width);

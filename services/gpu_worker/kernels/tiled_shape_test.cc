@@ -1,6 +1,7 @@
 // Which kernel attention of long sequences takes, and how many positions at once.
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <vector>
 
 #include "services/gpu_worker/kernels/attention_launches.h"
@@ -80,7 +81,7 @@ TEST(TiledShapeTest, LittleSharedMemoryLeavesFewerPositionsThenThePlainKernel) {
 }
 
 // Of a step with sequences of so many rows.
-Sequences Of(const std::vector<uint32_t>& rows, uint32_t chain_rows = kLongChain) {
+Sequences Of(const std::vector<uint32_t>& rows, const TileRules& rules = {}) {
   StepBatch batch;
   std::vector<SequenceEntry> sequences;
   for (const uint32_t n : rows) {
@@ -88,7 +89,7 @@ Sequences Of(const std::vector<uint32_t>& rows, uint32_t chain_rows = kLongChain
     batch.header.num_rows += n;
   }
   batch.sequences = sequences;
-  return SequencesOf(batch, chain_rows);
+  return SequencesOf(batch, rules);
 }
 
 TEST(TiledShapeTest, ChainsOfGuessesAreLongInStepsOf17To64Rows) {
@@ -103,13 +104,58 @@ TEST(TiledShapeTest, ChainsOfGuessesAreLongInStepsOf17To64Rows) {
 }
 
 TEST(TiledShapeTest, ChainsAreShortWhereTilesDoNotPayForThem) {
-  EXPECT_EQ(Of({4, 4, 4, 4, 4}, kLongRows), Sequences::kShort);
-  EXPECT_EQ(Of({1, 8, 9}, kLongRows), Sequences::kLong);
+  EXPECT_EQ(Of({4, 4, 4, 4, 4}, {.chain_rows = kLongRows}), Sequences::kShort);
+  EXPECT_EQ(Of({1, 8, 9}, {.chain_rows = kLongRows}), Sequences::kLong);
   // The kernel for chains takes heads of 64 and 128.
-  EXPECT_EQ(ChainRows(With(kQuads), 4, 2, 128), kLongChain);
-  EXPECT_EQ(ChainRows(With(kQuads), 4, 2, 256), kLongRows);
+  EXPECT_EQ(TileRulesOf(With(kQuads), 4, 2, 128).chain_rows, kLongChain);
+  EXPECT_EQ(TileRulesOf(With(kQuads), 4, 2, 256).chain_rows, kLongRows);
   const Tuning rows = With({.path = MatrixPath::kRows, .sums_in_columns = true});
-  EXPECT_EQ(ChainRows(rows, 4, 2, 256), kLongChain);
+  EXPECT_EQ(TileRulesOf(rows, 4, 2, 256).chain_rows, kLongChain);
+  EXPECT_EQ(TileRulesOf(rows, 4, 2, 256).decoded_rows, 0u);
+}
+
+// Rows of tiles that a step of one sequence makes.
+uint32_t TiledRows(uint32_t rows, const TileRules& rules, uint32_t picture_rows = 0) {
+  std::vector<RowEntry> entries;
+  for (uint32_t i = 0; i < rows; ++i) entries.push_back({i, i, 0, 0});
+  const SequenceEntry sequence = {.first_row = 0, .num_rows = rows};
+  const PictureEntry picture = {0, picture_rows};
+  StepBatch batch;
+  batch.header.num_rows = rows;
+  batch.rows = entries;
+  batch.sequences = {&sequence, 1};
+  if (picture_rows > 0) batch.pictures = {&picture, 1};
+  const AttentionStepLayout layout(
+      {.max_rows = rows, .max_pictures = 1, .picture_rows = picture_rows}, rules);
+  std::vector<std::byte> area(layout.bytes);
+  WriteAttentionStep(batch, layout, area);
+  uint32_t decoded = 0, tiled = 0;
+  for (uint32_t i = 0; i < rows; ++i) {
+    AttentionRow row;
+    std::memcpy(&row, area.data() + i * sizeof(row), sizeof(row));
+    decoded += row.fresh == i + 1 ? 1 : 0;
+  }
+  for (size_t at = layout.tiles; at < area.size(); at += sizeof(AttentionTile)) {
+    AttentionTile tile;
+    std::memcpy(&tile, area.data() + at, sizeof(tile));
+    tiled += tile.num_rows;
+  }
+  EXPECT_EQ(decoded + tiled, rows);
+  return tiled;
+}
+
+TEST(TiledShapeTest, StepsOfFewRowsAndHeadsAreDecoded) {
+  const auto rules = [](uint32_t num_heads) {
+    return TileRulesOf(With(kQuads), num_heads, num_heads / 2, 128);
+  };
+  EXPECT_EQ(TiledRows(16, rules(32)), 0u);
+  EXPECT_EQ(TiledRows(17, rules(32)), 17u);
+  EXPECT_EQ(TiledRows(64, rules(8)), 0u);
+  EXPECT_EQ(TiledRows(65, rules(8)), 65u);
+  EXPECT_EQ(TiledRows(16, rules(32), 9), 16u) << "rows of a picture see rows behind them";
+  EXPECT_EQ(TiledRows(9, {.tile_rows = 16}), 9u);
+  // Chains keep their kernel.
+  EXPECT_EQ(Of({8, 8, 8}, rules(8)), Sequences::kChains);
 }
 
 TEST(TiledShapeTest, ALargerStepHasRoomForASmallersTiles) {

@@ -57,6 +57,7 @@ class TiledTest : public KernelTest, public ::testing::WithParamInterface<TiledC
     table_ = MakeRotationTable(c().head_dim, 4096, 10000, 1);
     weight_ = RandomFloats(c().head_dim, 2);
     shape_ = MakeTiledShape(tuning_, c().num_heads, c().num_kv_heads, c().head_dim);
+    rules_.tile_rows = shape_.tile_rows;
     if (shape_.kernel != (rows                        ? KernelId::kTiledRows
                           : quads                     ? KernelId::kTiledQuads
                           : tuning_.tiled.cooperative ? KernelId::kTiledCooperative
@@ -107,7 +108,7 @@ class TiledTest : public KernelTest, public ::testing::WithParamInterface<TiledC
       push.rotation = table.address();
       push.epsilon = kEpsilon;
     };
-    const AttentionStepLayout layout(c().limits(num_rows), shape_.tile_rows);
+    const AttentionStepLayout layout(c().limits(num_rows), rules_);
     DecodeArgs rest = {};
     set(rest);
     take_projection(rest.push);
@@ -131,6 +132,7 @@ class TiledTest : public KernelTest, public ::testing::WithParamInterface<TiledC
   static constexpr float kEpsilon = 1e-6f;
   Tuning tuning_;
   TiledShape shape_;
+  TileRules rules_;
   std::vector<float> table_, weight_;
 };
 
@@ -141,10 +143,14 @@ TEST_P(TiledTest, MatchesTheReferenceAndReadsOnlyWhatARowSees) {
   const auto q = testing::FloatsToHalves(RandomFloats(c().num_rows() * size_t{c().q_dim()}, 9));
   const DeviceArray q_on(device(), q), k_on(device(), world.Cache(k, true)),
       v_on(device(), world.Cache(v, true));
-  const auto out = Attend(world.WholeStep(shape_.tile_rows), c().num_rows(),
-                          std::bit_ceil(c().num_rows()), q_on, k_on, v_on);
-  // Weights are rounded to float16, values are at most five.
-  world.Check(Floats(out), q, k, v, 5 * testing::kEpsilonF16);
+  TileRules decoded = rules_;
+  decoded.decoded_rows = c().num_rows();
+  for (const TileRules& rules : {rules_, decoded}) {
+    const auto out = Attend(world.WholeStep(rules), c().num_rows(), std::bit_ceil(c().num_rows()),
+                            q_on, k_on, v_on);
+    // Weights are rounded to float16, values are at most five.
+    world.Check(Floats(out), q, k, v, 5 * testing::kEpsilonF16);
+  }
 }
 
 TEST_P(TiledTest, ARowsBitsDoNotDependOnTheTileItIsIn) {
@@ -154,7 +160,7 @@ TEST_P(TiledTest, ARowsBitsDoNotDependOnTheTileItIsIn) {
   const auto q = testing::FloatsToHalves(RandomFloats(c().num_rows() * width, 9));
   const DeviceArray k(device(), world.Cache(RandomVectors(c(), 1), true)),
       v(device(), world.Cache(RandomVectors(c(), 101), true));
-  const auto together = Attend(world.WholeStep(shape_.tile_rows), c().num_rows(),
+  const auto together = Attend(world.WholeStep(rules_), c().num_rows(),
                                std::bit_ceil(c().num_rows()), DeviceArray(device(), q), k, v);
   uint32_t first_row = 0;
   for (size_t s = 0; s < c().sequences.size(); ++s) {
@@ -165,7 +171,7 @@ TEST_P(TiledTest, ARowsBitsDoNotDependOnTheTileItIsIn) {
       chosen[s] = {first, rows - first};
       const DeviceArray part(device(), std::vector(q.begin() + (first_row + first) * width,
                                                    q.begin() + (first_row + rows) * width));
-      const auto alone = Attend(world.MakeStep(chosen, shape_.tile_rows), rows - first,
+      const auto alone = Attend(world.MakeStep(chosen, rules_), rows - first,
                                 std::bit_ceil(rows - first), part, k, v);
       EXPECT_EQ(0, std::memcmp(alone.data(), together.data() + (first_row + first) * width * 2,
                                alone.size()))
@@ -179,7 +185,7 @@ TEST_P(TiledTest, ARowsBitsDoNotDependOnTheTileItIsIn) {
 TEST_P(TiledTest, FusedTakesNewVectorsFromTheProjectionAndStoresThem) {
   SCOPED_TRACE(GetParam());
   const AttentionWorld world(c());
-  const AttentionWorld::Step made = world.WholeStep(shape_.tile_rows);
+  const AttentionWorld::Step made = world.WholeStep(rules_);
   if (made.sequences != Sequences::kChains ||
       !HasChainsKernel(tuning_, c().num_heads, c().num_kv_heads, c().head_dim)) {
     GTEST_SKIP() << "never fused";
@@ -219,8 +225,8 @@ TEST_P(TiledTest, FusedTakesNewVectorsFromTheProjectionAndStoresThem) {
   ASSERT_GT(fewer.back().second, 4u);
   const uint32_t dropped = std::min(fewer.back().second - 4, rows - kFewestChainRows);
   fewer.back().second -= dropped;
-  const auto part = Attend(world.MakeStep(fewer, shape_.tile_rows), rows - dropped, bucket, qkv,
-                           fused_k, fused_v, kFormat, true);
+  const auto part = Attend(world.MakeStep(fewer, rules_), rows - dropped, bucket, qkv, fused_k,
+                           fused_v, kFormat, true);
   EXPECT_EQ(0, std::memcmp(fused.data(), part.data(), part.size()));
 
   if (c().window == 0) return;  // other formats compile for long on a software device
@@ -240,7 +246,7 @@ TEST_P(TiledTest, WritesBlocksOf32AndFragments) {
   const DeviceArray q(device(), testing::FloatsToHalves(RandomFloats(rows * size_t{width}, 9))),
       k(device(), world.Cache(RandomVectors(c(), 1), true)),
       v(device(), world.Cache(RandomVectors(c(), 101), true));
-  const AttentionWorld::Step step = world.WholeStep(shape_.tile_rows);
+  const AttentionWorld::Step step = world.WholeStep(rules_);
   const auto exact = Attend(step, rows, bucket, q, k, v, ActivationFormat::kF32);
   const auto blocks = Attend(step, rows, bucket, q, k, v, ActivationFormat::kInt8);
   CheckQuantised(exact, blocks, rows, width);

@@ -22,7 +22,7 @@ AttentionRecorder::AttentionRecorder(const RecordingContext& context, const Segm
 
 bool AttentionRecorder::FusesChains(const RecordingContext& context) {
   const Tuning& tuning = context.kernels->tuning();
-  if (!tuning.decode.enabled || context.buffers->tile_rows == 0) return tuning.decode.enabled;
+  if (!tuning.decode.enabled || context.buffers->rules.tile_rows == 0) return tuning.decode.enabled;
   const ModelConfig& config = context.weights->config();
   return HasChainsKernel(tuning, config.num_heads, config.num_kv_heads, config.head_dim);
 }
@@ -109,7 +109,7 @@ void AttentionRecorder::TakeProjection(uint32_t layer_idx, Push& push) const {
 }
 
 uint64_t AttentionRecorder::TilesAddress() const {
-  const AttentionStepLayout layout(context_.limits, context_.buffers->tile_rows);
+  const AttentionStepLayout layout(context_.limits, context_.buffers->rules);
   return buffers_.attention_step.address() + layout.tiles;
 }
 
@@ -168,7 +168,7 @@ absl::Status AttentionRecorder::Attend(uint32_t layer_idx, ActivationFormat form
   const bool has_projection = ordinal > segment_.first_ordinal;
   if (!has_projection) TANDEM_RETURN_IF_ERROR(Append(layer_idx, ordinal));
   const bool fused = has_projection && IsFused();
-  if (sequences_ != Sequences::kShort && context_.buffers->tile_rows > 0) {
+  if (sequences_ != Sequences::kShort && context_.buffers->rules.tile_rows > 0) {
     TANDEM_RETURN_IF_ERROR(fused ? Chains(layer_idx, ordinal, format)
                                  : Tiles(layer_idx, ordinal, format));
   }

@@ -327,7 +327,7 @@ absl::Status LoadedModel::Submit(const SegmentRun& run) {
   if (run.first_of_step) WriteRows(run.lane, *run.step);
   exchange_->CopyIn(run.lane, program.segment().inputs, flight.header.num_rows);
   exchange_->CopyInSoftTokens(run.lane, run.step->pictures);
-  const StepShape shape = StepShape::Of(*run.step, buffers_->chain_rows);
+  const StepShape shape = StepShape::Of(*run.step, buffers_->rules);
   flight.shares = &shares_[{run.segment_index, BucketIndex(shape.num_rows), shape.sequences}];
   flight.whole = flight.shares->NextIsWhole();
   flight.submission = program.For(run.lane, shape, flight.whole);
@@ -425,7 +425,7 @@ void LoadedModel::WriteRows(uint32_t lane, const StepBatch& step) {
   const LaneBuffers& buffers = buffers_->lanes[lane];
   WriteStep(step, buffers.step.mapped());
   if (buffers_->decode_rows == 0) return;
-  const AttentionStepLayout layout(load_.limits, buffers_->tile_rows, buffers_->chain_rows);
+  const AttentionStepLayout layout(load_.limits, buffers_->rules);
   WriteAttentionStep(step, layout, buffers.attention_step.mapped());
 }
 

@@ -122,8 +122,9 @@ absl::Status MakeWorkspace(const vulkan::Device& device, vulkan::Uploader& uploa
 
 // decode.comp's buffers; returns the rows that it takes at once.
 absl::StatusOr<uint32_t> MakeDecode(const vulkan::Device& device, vulkan::Uploader& uploader,
-                                    const Tuning& tuning, const ModelLoad& load, uint32_t tile_rows,
-                                    bool whole, std::vector<LaneBuffers>& lanes) {
+                                    const Tuning& tuning, const ModelLoad& load,
+                                    const TileRules& rules, bool whole,
+                                    std::vector<LaneBuffers>& lanes) {
   const ModelConfig& config = load.weights->config();
   const DecodeShape shape =
       MakeDecodeShape(tuning, config.num_heads, config.num_kv_heads, config.head_dim);
@@ -131,7 +132,7 @@ absl::StatusOr<uint32_t> MakeDecode(const vulkan::Device& device, vulkan::Upload
   const uint64_t fits = std::bit_floor(std::max<uint64_t>(1, kMaxPartialBytes / row_bytes));
   const auto rows =
       static_cast<uint32_t>(std::min<uint64_t>(fits, std::bit_ceil(load.limits.max_rows)));
-  const AttentionStepLayout layout(load.limits, tile_rows);
+  const AttentionStepLayout layout(load.limits, rules);
   const std::vector<std::byte> zeros(uint64_t{rows} * shape.parts * sizeof(uint32_t));
   for (LaneBuffers& lane : lanes) {
     Allocator make(device);
@@ -187,12 +188,10 @@ absl::StatusOr<std::unique_ptr<ModelBuffers>> ModelBuffers::Create(
     }
   }
   if (kinds.contains(StageKind::kAttend) && tuning.decode.enabled) {
-    buffers->tile_rows =
-        MakeTiledShape(tuning, config.num_heads, config.num_kv_heads, config.head_dim).tile_rows;
-    buffers->chain_rows = ChainRows(tuning, config.num_heads, config.num_kv_heads, config.head_dim);
+    buffers->rules = TileRulesOf(tuning, config.num_heads, config.num_kv_heads, config.head_dim);
     TANDEM_ASSIGN_OR_RETURN(
         buffers->decode_rows,
-        MakeDecode(device, uploader, tuning, load, buffers->tile_rows, whole, buffers->lanes));
+        MakeDecode(device, uploader, tuning, load, buffers->rules, whole, buffers->lanes));
   }
   for (size_t i = 1; whole && i < buffers->lanes.size(); ++i) {
     ShareScratch(buffers->lanes[0], buffers->lanes[i]);

@@ -55,11 +55,10 @@ struct ModelBuffers {
   std::map<uint32_t, KvBuffers> kv;  // by layer, where this worker attends
   vulkan::Buffer rotation_global;    // see MakeRotationTable
   vulkan::Buffer rotation_local;
-  vulkan::Buffer guesses;            // uint32 [max_outputs], of the last step with outputs
-  uint32_t head_tile = 0;            // outputs whose logits are there at once, a power of two
-  uint32_t decode_rows = 0;          // rows that decode.comp takes at once, a power of two
-  uint32_t tile_rows = 0;            // of a tile (TiledShape); 0: no tiles
-  uint32_t chain_rows = kLongChain;  // see ChainRows
+  vulkan::Buffer guesses;    // uint32 [max_outputs], of the last step with outputs
+  uint32_t head_tile = 0;    // outputs whose logits are there at once, a power of two
+  uint32_t decode_rows = 0;  // rows that decode.comp takes at once, a power of two
+  TileRules rules;
   uint64_t kv_bytes = 0;
 
   // `stages`: those this worker runs.  RESOURCE_EXHAUSTED names the buffer and its size.

@@ -17,7 +17,7 @@ constexpr int kShort = static_cast<int>(Sequences::kShort),
 
 }  // namespace
 
-StepShape StepShape::Of(const StepBatch& step, uint32_t chain_rows) {
+StepShape StepShape::Of(const StepBatch& step, const TileRules& rules) {
   const bool rise = std::ranges::adjacent_find(step.outputs, std::ranges::greater_equal(),
                                                &OutputEntry::row) == step.outputs.end();
   return {
@@ -25,7 +25,7 @@ StepShape StepShape::Of(const StepBatch& step, uint32_t chain_rows) {
       .num_outputs = step.header.num_outputs,
       .num_pooled = step.header.num_pooled,
       .head = {.with_logits = step.header.want_logits != 0, .masked = step.header.num_masks > 0},
-      .sequences = SequencesOf(step, chain_rows),
+      .sequences = SequencesOf(step, rules),
       .outputs_rise = rise};
 }
 

@@ -43,8 +43,7 @@ struct StepShape {
   Sequences sequences = Sequences::kShort;
   bool outputs_rise = true;  // output rows strictly increase (no duplicates)
 
-  // `chain_rows`: as SequencesOf takes it.
-  static StepShape Of(const StepBatch& step, uint32_t chain_rows);
+  static StepShape Of(const StepBatch& step, const TileRules& rules);
 };
 
 class SegmentProgram {

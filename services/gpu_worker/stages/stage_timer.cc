@@ -80,7 +80,7 @@ class StageTimer {
 
   absl::StatusOr<double> Time(const Segment& segment, const Stage& stage, uint32_t bucket,
                               const TuningCase& tuning_case) {
-    WriteTuningStep(tuning_case, limits_, context_.buffers->tile_rows, context_.buffers->lanes[0]);
+    WriteTuningStep(tuning_case, limits_, context_.buffers->rules, context_.buffers->lanes[0]);
     const bool has_long = context_.kernels->tuning().decode.enabled &&
                           tuning_case.work == TuningWork::kPrompt && tuning_case.rows >= kLongRows;
     TANDEM_ASSIGN_OR_RETURN(

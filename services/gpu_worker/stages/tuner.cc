@@ -97,7 +97,7 @@ absl::Status Tuner::RecordStep(const TuningCase& tuning_case, vulkan::Recorder& 
 }
 
 absl::StatusOr<double> Tuner::Measure(const TuningCase& tuning_case) {
-  WriteTuningStep(tuning_case, context_.limits, context_.buffers->tile_rows,
+  WriteTuningStep(tuning_case, context_.limits, context_.buffers->rules,
                   context_.buffers->lanes[0]);
   TANDEM_ASSIGN_OR_RETURN(
       const RecordedTime time,

@@ -180,7 +180,7 @@ TEST_F(GpuWorkerTest, ATuningStepHasNoMoreRowsThanAStepMay) {
   const auto header = [&](TuningWork work) {
     const TuningCase of{work, 64};
     EXPECT_TRUE(Fits(of, limits));
-    WriteTuningStep(of, limits, 0, lane);
+    WriteTuningStep(of, limits, {}, lane);
     StepHeader written;
     std::memcpy(&written, lane.step.mapped().data(), sizeof(written));
     return written;

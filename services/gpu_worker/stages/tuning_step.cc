@@ -74,7 +74,7 @@ bool Fits(const TuningCase& of, const StepLimits& limits) {
          uint64_t{NumSequences(of)} * kNumKvGroups * TableLen(of, limits) <= limits.max_table_len;
 }
 
-void WriteTuningStep(const TuningCase& of, const StepLimits& limits, uint32_t tile_rows,
+void WriteTuningStep(const TuningCase& of, const StepLimits& limits, const TileRules& rules,
                      const LaneBuffers& lane) {
   const std::span<std::byte> area = lane.step.mapped();
   const std::span<std::byte> attention = lane.attention_step.mapped();
@@ -88,7 +88,7 @@ void WriteTuningStep(const TuningCase& of, const StepLimits& limits, uint32_t ti
   const TuningStep step = MakeStep(of, limits);
   WriteStep(step.batch(), area);
   if (Attends(of.work) && !attention.empty()) {  // else rows are found in the step
-    WriteAttentionStep(step.batch(), AttentionStepLayout(limits, tile_rows), attention);
+    WriteAttentionStep(step.batch(), AttentionStepLayout(limits, rules), attention);
   }
 }
 

@@ -10,9 +10,9 @@ namespace tandem::gpu {
 // Whether a step of the case is within the limits of the model's steps.
 bool Fits(const TuningCase& tuning_case, const StepLimits& limits);
 
-// Writes the case's step to `lane`, whose attention's tiles have `tile_rows` rows.  A row bucket
+// Writes the case's step to `lane`, as attention's `rules` want it.  A row bucket
 // above the limits is not full.  REQUIRES Fits.
-void WriteTuningStep(const TuningCase& tuning_case, const StepLimits& limits, uint32_t tile_rows,
-                     const LaneBuffers& lane);
+void WriteTuningStep(const TuningCase& tuning_case, const StepLimits& limits,
+                     const TileRules& rules, const LaneBuffers& lane);
 
 }  // namespace tandem::gpu

@@ -86,7 +86,7 @@ absl::Status VisionBuffers::WriteStepOfPatches(const vulkan::Device& device, con
   const uint32_t tile_rows =
       MakeTiledShape(tuning, config.num_heads, config.num_heads, config.head_dim()).tile_rows;
   const AttentionStepLayout layout({.max_rows = rows, .max_pictures = 1, .picture_rows = rows},
-                                   tile_rows);
+                                   {.tile_rows = tile_rows});
   Allocator make(device);
   make.Make(step, StepBytes(batch.header), MemoryKind::kUpload, "step of a picture");
   if (tile_rows > 0) {
