@@ -58,3 +58,24 @@ if(EXISTS ${private}/kernel/drm/amdxdna_accel.h)
 elseif(EXISTS /usr/include/drm/amdxdna_accel.h)
   set(XRT_KERNEL_INCLUDE_DIRS /usr/include)
 endif()
+
+# AMD's assembler of control code, a static library of a current XRT: XRT::aiebu.
+if(XRT_CURRENT AND NOT TARGET XRT::aiebu)
+  if(XRT_CURRENT STREQUAL XRT::current)
+    find_library(XRT_AIEBU_LIBRARY libaiebu.a PATHS ${private}/lib NO_DEFAULT_PATH)
+    find_path(XRT_AIEBU_INCLUDE_DIR aiebu/aiebu_assembler.h PATHS ${private}/include NO_DEFAULT_PATH)
+    # Its C and C++ libraries are newer than the compiler's, too.
+    set(aiebu_needs ${private}/lib/libstdc++.so.6 ${private}/lib/libc.so.6)
+  else()
+    find_library(XRT_AIEBU_LIBRARY libaiebu.a)
+    find_path(XRT_AIEBU_INCLUDE_DIR aiebu/aiebu_assembler.h)
+    set(aiebu_needs "")
+  endif()
+  if(XRT_AIEBU_LIBRARY AND XRT_AIEBU_INCLUDE_DIR)
+    add_library(XRT::aiebu STATIC IMPORTED)
+    set_target_properties(XRT::aiebu PROPERTIES
+      IMPORTED_LOCATION ${XRT_AIEBU_LIBRARY}
+      INTERFACE_INCLUDE_DIRECTORIES ${XRT_AIEBU_INCLUDE_DIR}
+      INTERFACE_LINK_LIBRARIES "${aiebu_needs}")
+  endif()
+endif()

@@ -12,6 +12,11 @@ npu_driver_run(NAME npu_driver_separate_layer_test TEST npu_driver_layer_test EN
 npu_driver_run(NAME npu1_driver_separate_layer_test TEST npu_driver_layer_test
   ENVIRONMENT NPU_EMU_PROFILE=npu1 NPU_DRIVER_PACKAGE=separate)
 
+# And with control code as ELFs.
+npu_driver_run(NAME npu_driver_elf_layer_test TEST npu_driver_layer_test ENVIRONMENT NPU_DRIVER_PACKAGE=elf)
+npu_driver_run(NAME npu1_driver_elf_worker_test TEST npu_driver_worker_test
+  ENVIRONMENT NPU_EMU_PROFILE=npu1 NPU_DRIVER_PACKAGE=elf)
+
 npu_driver_test(NAME npu_driver_context_test SRCS npu_array_context_test.cc DEPS ${worker} tandem_testing)
 npu_driver_run(NAME npu1_driver_context_test TEST npu_driver_context_test ENVIRONMENT NPU_EMU_PROFILE=npu1)
 
@@ -58,6 +63,9 @@ npu_driver_run(NAME npu_driver_fault.AHangWithinFfnOfSeparateContexts TEST npu_d
   ARGUMENTS --gtest_filter=NpuDriverFaultTest.AHangWithinFfnLeavesTheResidualAndTheWorkerRecovers
   ENVIRONMENT NPU_DRIVER_PACKAGE=separate NPU_EMU_HANG_MS=3000 NPU_EMU_HANG_AFTER=10 NPU_EMU_HANG_COUNT=1)
 npu_driver_fault_test(AnErrorWithinAListLeavesTheResidualAndTheWorkerRecovers NPU_EMU_ERROR_AFTER=12)
+npu_driver_run(NAME npu_driver_fault.AnErrorWithinAListOfElfs TEST npu_driver_fault_test
+  ARGUMENTS --gtest_filter=NpuDriverFaultTest.AnErrorWithinAListLeavesTheResidualAndTheWorkerRecovers
+  ENVIRONMENT NPU_DRIVER_PACKAGE=elf NPU_EMU_ERROR_AFTER=12)
 npu_driver_fault_test(TheWorkersOwnTimeIsOverWithinAList
   NPU_EMU_HANG_MS=3000 NPU_EMU_HANG_AFTER=12 NPU_EMU_HANG_COUNT=1)
 npu_driver_fault_test(ADeviceThatIsGoneBeforeAListLeavesTheResidual NPU_EMU_GONE_AFTER=15)

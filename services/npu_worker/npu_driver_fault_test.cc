@@ -331,19 +331,19 @@ TEST(NpuDriverFaultTest, AnXclbinForEachOperatorNeedsMoreContexts) {
 TEST(NpuDriverFaultTest, InstructionsBeyondTheHeapNameTheFix) {
   ASSERT_OK_AND_ASSIGN(const auto kernel, OpenDriverKernel("attention_64"));
   const std::vector<uint32_t> words(kMiB / sizeof(uint32_t), 7);
-  std::vector<NpuBuffer> buffers;
+  std::vector<NpuCode> codes;
   absl::Status status;
-  while (status.ok() && buffers.size() < 65) {
-    auto buffer = kernel->MakeInstructions(words);
-    status = buffer.status();
-    if (status.ok()) buffers.push_back(*std::move(buffer));
+  while (status.ok() && codes.size() < 65) {
+    auto code = kernel->MakeCode(CodeForm::kInstructions, words);
+    status = code.status();
+    if (status.ok()) codes.push_back(*std::move(code));
   }
-  EXPECT_GE(buffers.size(), 60u);
-  EXPECT_LT(buffers.size(), 65u) << "the 65th MiB";
+  EXPECT_GE(codes.size(), 60u);
+  EXPECT_LT(codes.size(), 65u) << "the 65th MiB";
   EXPECT_THAT(status,
               StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("instruction heap")));
-  buffers.pop_back();
-  EXPECT_OK(kernel->MakeInstructions(words));
+  codes.pop_back();
+  EXPECT_OK(kernel->MakeCode(CodeForm::kInstructions, words));
 }
 
 // NPU_EMU_SILENT=1

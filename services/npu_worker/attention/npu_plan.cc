@@ -93,8 +93,7 @@ absl::StatusOr<const NpuPlan::Program*> NpuPlan::FindProgram(const std::vector<u
     if (known == &words) return program.get();
   }
   auto program = std::make_unique<Program>();
-  TANDEM_ASSIGN_OR_RETURN(program->instructions, npu_.MakeInstructions(words));
-  program->num_words = words.size();
+  TANDEM_ASSIGN_OR_RETURN(program->code, npu_.MakeCode(CodeForm::kInstructions, words));
   programs_.emplace_back(&words, std::move(program));
   return programs_.back().second.get();
 }
@@ -145,8 +144,7 @@ absl::StatusOr<NpuPlan::Bucket> NpuPlan::MakeBucket(const std::vector<Command>& 
     const std::array<const NpuBuffer*, kNumDataBuffers> data = {
         step, command.layer, &exchange_.lane(lane), command.kv == nullptr ? step : command.kv,
         command.weights == nullptr ? step : command.weights};
-    TANDEM_ASSIGN_OR_RETURN(NpuRun run,
-                            npu_.MakeRun(program->instructions, program->num_words, data));
+    TANDEM_ASSIGN_OR_RETURN(NpuRun run, npu_.MakeRun(program->code, data));
     bucket.runs.push_back(std::move(run));
   }
   std::vector<NpuRun*> runs;

@@ -59,8 +59,7 @@ class NpuPlan final : public BackendPlan {
     uint32_t num_positions = 0;
   };
   struct Program {
-    NpuBuffer instructions;
-    size_t num_words = 0;
+    NpuCode code;
   };
 
   NpuPlan(NpuKernel& npu, const KernelPackage& package, ModelLoad load)

@@ -75,7 +75,7 @@ absl::StatusOr<std::unique_ptr<SelfTest>> SelfTest::Create(NpuKernel& npu,
   const Layout layout = LayoutFor(kernel.head_dim);
   const uint64_t kv_bytes =
       kNumBlocks * KvBlockElements(kNumKvHeads, kBlockTokens, kernel.head_dim) * sizeof(uint16_t);
-  TANDEM_ASSIGN_OR_RETURN(test->instructions_, npu.MakeInstructions(kernel.instructions));
+  TANDEM_ASSIGN_OR_RETURN(test->code_, npu.MakeCode(CodeForm::kInstructions, kernel.instructions));
   TANDEM_ASSIGN_OR_RETURN(test->step_, npu.Allocate(kStepBuffer, 4096));
   TANDEM_ASSIGN_OR_RETURN(test->layer_, npu.Allocate(kLayerBuffer, 4096));
   TANDEM_ASSIGN_OR_RETURN(test->exchange_, npu.Allocate(kExchangeBuffer, layout.bytes));
@@ -97,8 +97,7 @@ absl::StatusOr<std::unique_ptr<SelfTest>> SelfTest::Create(NpuKernel& npu,
   WriteStep(test->step_.data());
   const std::array<const NpuBuffer*, kNumDataBuffers> data = {
       &test->step_, &test->layer_, &test->exchange_, &test->kv_, &test->step_};
-  TANDEM_ASSIGN_OR_RETURN(NpuRun run,
-                          npu.MakeRun(test->instructions_, kernel.instructions.size(), data));
+  TANDEM_ASSIGN_OR_RETURN(NpuRun run, npu.MakeRun(test->code_, data));
   test->run_.push_back(std::move(run));
   return test;
 }

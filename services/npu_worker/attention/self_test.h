@@ -35,7 +35,7 @@ class SelfTest {
   absl::Status Check() const;
 
   uint32_t head_dim_ = 0;
-  NpuBuffer instructions_;
+  NpuCode code_;
   NpuBuffer step_;
   NpuBuffer layer_;
   NpuBuffer exchange_;

@@ -11,10 +11,14 @@ namespace tandem::npu::emulator {
 namespace {
 
 constexpr size_t kFixedBytes = 0x14;
+constexpr size_t kNpuBytes = 0x10;        // before properties
 constexpr size_t kChainHandles = 7;       // words before a chain's handles
 constexpr uint64_t kChainSlotBytes = 52;  // of the amdxdna driver, before a command's arguments
 
 uint32_t CountOf(uint32_t header) { return (header >> 12) & 0x7FFu; }
+bool IsStart(uint32_t header) {
+  return OpcodeOf(header) == PacketOpcode::kStart || OpcodeOf(header) == PacketOpcode::kStartNpu;
+}
 uint32_t NumMasksOf(uint32_t header) { return 1 + ((header >> 10) & 3u); }
 
 }  // namespace
@@ -29,7 +33,7 @@ void SetState(uint32_t* header, CommandState state) {
 absl::StatusOr<Invocation> DecodeStart(std::span<const uint32_t> words) {
   if (words.empty()) return absl::InvalidArgumentError("command: empty buffer");
   const uint32_t header = words[0];
-  if (OpcodeOf(header) != PacketOpcode::kStart) {
+  if (!IsStart(header)) {
     return absl::InvalidArgumentError(absl::StrFormat("command: packet opcode %d is not known",
                                                       static_cast<int>(OpcodeOf(header))));
   }
@@ -50,6 +54,22 @@ absl::StatusOr<Invocation> DecodeStart(std::span<const uint32_t> words) {
   const auto mask = std::ranges::find_if(masks, [](uint32_t bits) { return bits != 0; });
   if (mask == masks.end()) return absl::InvalidArgumentError("command: names no CU");
   invocation.cu = static_cast<uint32_t>(32 * (mask - masks.begin()) + std::countr_zero(*mask));
+  if (OpcodeOf(header) == PacketOpcode::kStartNpu) {
+    uint32_t num_bytes = 0, num_properties = 0;
+    std::memcpy(&invocation.instruction_address, registers, 8);
+    std::memcpy(&num_bytes, registers + 0x08, 4);
+    std::memcpy(&num_properties, registers + 0x0C, 4);
+    const uint64_t at = kNpuBytes + uint64_t{4} * num_properties;
+    if (at + 8 > register_bytes || num_bytes % 4 != 0) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("command: %d properties in %d bytes, and %d bytes of instructions",
+                          num_properties, register_bytes, num_bytes));
+    }
+    std::memcpy(&invocation.opcode, registers + at, 8);
+    invocation.num_instruction_words = num_bytes / 4;
+    invocation.has_addresses = true;
+    return invocation;
+  }
   std::memcpy(&invocation.opcode, registers, 8);
   std::memcpy(&invocation.instruction_address, registers + 0x08, 8);
   std::memcpy(&invocation.num_instruction_words, registers + 0x10, 4);
@@ -81,10 +101,12 @@ void SetChainIndex(uint32_t* header, uint32_t index, bool failed) {
 }
 
 uint64_t ChainSlotBytes(std::span<const uint32_t> words) {
-  if (words.empty() || OpcodeOf(words[0]) != PacketOpcode::kStart) return 0;
-  const uint32_t count = CountOf(words[0]);
-  const uint32_t num_masks = NumMasksOf(words[0]);
-  return count <= num_masks ? 0 : kChainSlotBytes + uint64_t{4} * (count - num_masks);
+  if (words.empty() || !IsStart(words[0])) return 0;
+  const uint64_t bytes = uint64_t{4} * CountOf(words[0]);
+  // Instructions and their properties have places of their own in a slot.
+  const uint64_t fixed = uint64_t{4} * NumMasksOf(words[0]) +
+                         (OpcodeOf(words[0]) == PacketOpcode::kStartNpu ? kNpuBytes : 0);
+  return bytes <= fixed ? 0 : kChainSlotBytes + bytes - fixed;
 }
 
 }  // namespace tandem::npu::emulator

@@ -19,7 +19,7 @@ enum class CommandState : uint32_t {
   kAbort = 6,
   kTimeout = 8
 };
-enum class PacketOpcode : uint32_t { kStart = 0, kConfigure = 2, kChain = 19 };
+enum class PacketOpcode : uint32_t { kStart = 0, kConfigure = 2, kChain = 19, kStartNpu = 20 };
 
 PacketOpcode OpcodeOf(uint32_t header);
 // Stores the state so that a thread that sees it sees the command's results too.
@@ -28,18 +28,23 @@ void SetState(uint32_t* header, CommandState state);
 // A start packet's register map, as mlir-aie's `dpu` kernels lay it out:
 //   0x00 opcode u64 | 0x08 instruction address u64 | 0x10 instruction words u32 |
 //   0x14 + 8 i  address of data buffer i
+// Of control code whose addresses XRT has written already (ERT_START_NPU), as XRT 2.25 sends it:
+//   0x00 instruction address u64 | 0x08 bytes of it u32 | 0x0C number of properties n u32 | n words |
+//   opcode u64
 inline constexpr int kMaxDataBuffers = 8;
 struct Invocation {
   uint32_t cu = 0;  // which kernel of the xclbin: the first one in the CU masks
   uint64_t opcode = 0;
   uint64_t instruction_address = 0;
   uint32_t num_instruction_words = 0;
+  bool has_addresses = false;  // the control code, of its data buffers
   int num_buffers = 0;
   std::array<uint64_t, kMaxDataBuffers> buffers{};
 };
 
 // `words`: the command buffer from its header on.  INVALID_ARGUMENT if the packet is not a
-// start packet, is longer than its buffer, is too short for a run of the kernel, or names no CU.
+// start packet, is longer than its buffer, is too short for a run of the kernel, names no CU, or has
+// instructions of no whole words.
 absl::StatusOr<Invocation> DecodeStart(std::span<const uint32_t> words);
 
 // A chain packet: header | number of commands | index of the last submitted | index of the failed |

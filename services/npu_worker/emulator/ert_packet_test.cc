@@ -33,6 +33,36 @@ TEST(ErtPacketTest, DecodesARunOfAnMlirAieKernel) {
   }
 }
 
+// Instructions of 9680 bytes; properties before the opcode.
+std::vector<uint32_t> StartNpuPacket(uint32_t num_properties) {
+  std::vector<uint32_t> words = {0, 4, 0x1000, 2, 9680, num_properties};
+  words.insert(words.end(), num_properties, 77);
+  words.insert(words.end(), {3, 0});
+  words[0] = 1 | 20u << 23 | static_cast<uint32_t>(words.size() - 1) << 12;
+  return words;
+}
+
+TEST(ErtPacketTest, DecodesARunWhoseAddressesAreWritten) {
+  for (const uint32_t num_properties : {0u, 3u}) {
+    std::vector<uint32_t> words = StartNpuPacket(num_properties);
+    ASSERT_OK_AND_ASSIGN(const Invocation run, DecodeStart(words));
+    EXPECT_TRUE(run.has_addresses);
+    EXPECT_EQ(run.cu, 2u);
+    EXPECT_EQ(run.opcode, 3u);
+    EXPECT_EQ(run.instruction_address, 0x200001000u);
+    EXPECT_EQ(run.num_instruction_words, 2420u);
+    EXPECT_EQ(run.num_buffers, 0);
+    EXPECT_EQ(ChainSlotBytes(words), 52 + 8 + 4 * num_properties);
+    words[5] += 1;
+    EXPECT_THAT(DecodeStart(words), HasCode(absl::StatusCode::kInvalidArgument)) << "no opcode";
+    words[5] = 0xFFFFFFFF;
+    EXPECT_THAT(DecodeStart(words), HasCode(absl::StatusCode::kInvalidArgument));
+    words[5] = num_properties;
+    words[4] = 9679;
+    EXPECT_THAT(DecodeStart(words), HasCode(absl::StatusCode::kInvalidArgument));
+  }
+}
+
 TEST(ErtPacketTest, TheFirstBitOfTheMasksIsTheCu) {
   std::vector<uint32_t> words = StartPacket(2, 1);
   words[1] = 1u << 6;

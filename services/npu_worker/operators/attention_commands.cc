@@ -1,7 +1,6 @@
 #include "services/npu_worker/operators/attention_commands.h"
 
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 
 #include "absl/strings/str_format.h"
@@ -37,22 +36,24 @@ absl::StatusOr<std::unique_ptr<AttentionCommands>> AttentionCommands::Create(
       kUsualCodeBytes,
       AttentionCodeBytes(uint64_t{options.max_positions} + options.max_rows, options.block_tokens));
   commands->code_bytes_ = static_cast<uint32_t>(std::min<uint64_t>(code_bytes, ~0u));
-  TANDEM_RETURN_IF_ERROR(commands->MakeLists(kernel));
+  for (Group& group : commands->groups_) {
+    TANDEM_ASSIGN_OR_RETURN(group, commands->MakeGroup(kernel));
+  }
   return commands;
 }
 
-absl::Status AttentionCommands::MakeLists(NpuKernel& kernel) {
-  const std::vector<uint32_t> words(code_bytes_ / sizeof(uint32_t), 0);
+absl::StatusOr<AttentionCommands::Group> AttentionCommands::MakeGroup(NpuKernel& kernel) const {
+  Group group;
   for (size_t i = 0; i < kMostCommands; ++i) {
-    TANDEM_ASSIGN_OR_RETURN(NpuBuffer buffer, kernel.MakeInstructions(words));
-    instructions_.push_back(std::move(buffer));
+    TANDEM_ASSIGN_OR_RETURN(NpuCode code,
+                            kernel.MakeCode(op_.code, code_bytes_ / sizeof(uint32_t)));
+    group.codes.push_back(std::move(code));
   }
   // A run belongs to one list.
   for (size_t n = 1; n <= kMostCommands; ++n) {
-    List& list = lists_[n - 1];
+    List& list = group.lists[n - 1];
     for (size_t i = 0; i < n; ++i) {
-      TANDEM_ASSIGN_OR_RETURN(NpuRun run,
-                              kernel.MakeRun(instructions_[i], words.size(), Arguments(queries_)));
+      TANDEM_ASSIGN_OR_RETURN(NpuRun run, kernel.MakeRun());
       list.runs.push_back(std::move(run));
     }
     std::vector<NpuRun*> runs;
@@ -60,7 +61,7 @@ absl::Status AttentionCommands::MakeLists(NpuKernel& kernel) {
     TANDEM_ASSIGN_OR_RETURN(NpuRunList made, kernel.context().MakeRunList(runs));
     list.list = std::make_unique<NpuRunList>(std::move(made));
   }
-  return absl::OkStatus();
+  return group;
 }
 
 std::array<const NpuBuffer*, 4> AttentionCommands::Arguments(const NpuBuffer& cache) const {
@@ -91,17 +92,7 @@ absl::Status AttentionCommands::Build(std::span<const AttentionRun> runs, uint32
   code.serial = 0;
   TANDEM_RETURN_IF_ERROR(BuildAttention(job, runs, code_bytes_, code.transactions));
   code.serial = ++last_serial_;
-  return absl::OkStatus();
-}
-
-absl::Status AttentionCommands::Load(std::span<const Transaction> transactions) {
-  for (size_t i = 0; i < transactions.size(); ++i) {
-    const std::vector<uint32_t>& words = transactions[i].words();
-    const size_t bytes = words.size() * sizeof(uint32_t);
-    TANDEM_CHECK(bytes <= instructions_[i].size());
-    std::memcpy(instructions_[i].data(), words.data(), bytes);
-    TANDEM_RETURN_IF_ERROR(instructions_[i].SyncToDevice(0, bytes));
-  }
+  code.has_window = window != 0;
   return absl::OkStatus();
 }
 
@@ -110,18 +101,20 @@ absl::StatusOr<int64_t> AttentionCommands::ExecuteBatch(const AttentionCode& cod
                                                         absl::Duration timeout) {
   const size_t count = std::min(kMostCommands, code.transactions.size() - first);
   const auto batch = std::span(code.transactions).subspan(first, count);
-  // The layers of a group have the same code, and come one after another.
+  Group& group = groups_[code.has_window ? 1 : 0];
+  // The layers of a group have the same code.
   const bool is_all = count == code.transactions.size();
-  if (!is_all || loaded_ != code.serial) {
-    loaded_ = 0;
-    TANDEM_RETURN_IF_ERROR(Load(batch));
-    if (is_all) loaded_ = code.serial;
+  if (!is_all || group.loaded != code.serial) {
+    group.loaded = 0;
+    for (size_t i = 0; i < count; ++i) {
+      TANDEM_RETURN_IF_ERROR(group.codes[i].Load(batch[i].words()));
+    }
+    if (is_all) group.loaded = code.serial;
   }
-  List& list = lists_[count - 1];
+  List& list = group.lists[count - 1];
   const auto arguments = Arguments(slab.buffer());
   for (size_t i = 0; i < count; ++i) {
-    TANDEM_RETURN_IF_ERROR(
-        list.runs[i].SetArguments(instructions_[i], batch[i].words().size(), arguments));
+    TANDEM_RETURN_IF_ERROR(list.runs[i].SetArguments(group.codes[i], arguments));
   }
   std::array<int64_t, kMostCommands> run_ns{};
   TANDEM_RETURN_IF_ERROR(list.list->Execute(timeout, std::span(run_ns).first(count)));

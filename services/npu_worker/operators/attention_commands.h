@@ -23,6 +23,7 @@ namespace tandem::npu {
 struct AttentionCode {
   std::vector<Transaction> transactions;
   uint64_t serial = 0;  // differs between codes; 0: no code yet
+  bool has_window = false;
 };
 
 // Single-thread.
@@ -39,7 +40,7 @@ class AttentionCommands {
 
   // `kernel`: the operator's.  `kernel` and `op`: borrowed; must outlive this.
   // INVALID_ARGUMENT: the xclbin connects its arguments to other memory groups than the package says;
-  // RESOURCE_EXHAUSTED: memory, or the instruction heap.
+  // RESOURCE_EXHAUSTED: memory, or the instruction heap; UNIMPLEMENTED: as NpuKernel::MakeCode.
   static absl::StatusOr<std::unique_ptr<AttentionCommands>> Create(NpuKernel& kernel,
                                                                    const NpuOperator& op,
                                                                    const Options& options);
@@ -70,29 +71,32 @@ class AttentionCommands {
     std::vector<NpuRun> runs;
     std::unique_ptr<NpuRunList> list;
   };
+  // Of layers with a window, or of those without: they take turns in a step, and each keeps its code.
+  struct Group {
+    std::vector<NpuCode> codes;
+    std::array<List, kMostCommands> lists;  // [n - 1] has n commands
+    uint64_t loaded = 0;                    // AttentionCode::serial of what the codes hold
+  };
 
   AttentionCommands(const NpuOperator& op, const Options& options) : op_(op), options_(options) {}
   static std::span<uint16_t> Numbers(NpuBuffer& buffer) {
     return {reinterpret_cast<uint16_t*>(buffer.data()), buffer.size() / sizeof(uint16_t)};
   }
-  absl::Status MakeLists(NpuKernel& kernel);
+  absl::StatusOr<Group> MakeGroup(NpuKernel& kernel) const;
   // In the order of the kernel's arguments.
   std::array<const NpuBuffer*, 4> Arguments(const NpuBuffer& cache) const;
-  absl::Status Load(std::span<const Transaction> transactions);
-  // The transactions of `code` from `first` on, as many as there are instruction buffers.
+  // The transactions of `code` from `first` on, as many as a list takes.
   absl::StatusOr<int64_t> ExecuteBatch(const AttentionCode& code, size_t first, const KvSlab& slab,
                                        absl::Duration timeout);
 
   const NpuOperator& op_;  // Borrowed.
   const Options options_;
-  uint32_t code_bytes_ = 0;  // of an instruction buffer
+  uint32_t code_bytes_ = 0;  // most of a transaction
   uint64_t last_serial_ = 0;
-  uint64_t loaded_ = 0;  // the code that the instruction buffers hold
   NpuBuffer queries_;
   NpuBuffer output_;
   NpuBuffer scratch_;
-  std::vector<NpuBuffer> instructions_;
-  std::array<List, kMostCommands> lists_;  // [n - 1] has n commands
+  std::array<Group, 2> groups_;  // [AttentionCode::has_window]
 };
 
 }  // namespace tandem::npu

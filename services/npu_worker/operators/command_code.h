@@ -1,5 +1,5 @@
-// Control code of one command that is executed for different rows: what was made is kept, and is copied
-// into one instruction buffer when it is wanted.
+// Control code of one command that is executed for different rows: what was made is kept, and is loaded when it is
+// wanted.
 #pragma once
 
 #include <cstdint>
@@ -22,20 +22,18 @@ class CommandCode {
   // Which rows the code is for: the first, and how many, both in units of the caller's.
   using Rows = std::pair<uint32_t, uint32_t>;
 
-  // `longest`: code that no other is longer than.  RESOURCE_EXHAUSTED: the instruction heap.
-  static absl::StatusOr<CommandCode> Create(NpuKernel& kernel, const Transaction& longest);
+  // `longest`: code that no other is longer than.  Errors as NpuKernel::MakeCode.
+  static absl::StatusOr<CommandCode> Create(NpuKernel& kernel, CodeForm form,
+                                            const Transaction& longest);
 
-  const NpuBuffer& instructions() const { return instructions_; }
-  // Puts the code of these rows into the instruction buffer, made by `build` if it is not known, and
-  // returns its words.  Errors are `build`'s, and those of NpuBuffer's Sync.
-  absl::StatusOr<size_t> Load(const Rows& rows,
-                              const std::function<absl::StatusOr<Transaction>()>& build);
+  const NpuCode& code() const { return code_; }
+  // Loads the code of these rows, made by `build` if it is not known.  Errors are `build`'s, and NpuCode::Load's.
+  absl::Status Load(const Rows& rows, const std::function<absl::StatusOr<Transaction>()>& build);
 
  private:
-  NpuBuffer instructions_;
+  NpuCode code_;
   std::map<Rows, Transaction> known_;
   std::optional<Rows> loaded_;
-  size_t num_words_ = 0;  // of the code that is loaded
 };
 
 // INVALID_ARGUMENT: the xclbin connects an argument of the operator's kernel to another memory group than

@@ -10,7 +10,7 @@ absl::Status OperatorCommand::Prepare(uint32_t longest) {
   const uint32_t last_row = (max_rows_ - 1) / kCommandRows * kCommandRows;
   TANDEM_RETURN_IF_ERROR(Build(last_row, max_rows_ - last_row).status());
   TANDEM_ASSIGN_OR_RETURN(const Transaction code, Build(0, longest));
-  TANDEM_ASSIGN_OR_RETURN(code_, CommandCode::Create(kernel_, code));
+  TANDEM_ASSIGN_OR_RETURN(code_, CommandCode::Create(kernel_, op_.code, code));
   return absl::OkStatus();
 }
 
@@ -19,9 +19,8 @@ absl::StatusOr<OperatorCommand::Operands> OperatorCommand::Load(const NpuBuffer*
                                                                 uint32_t num_rows) {
   TANDEM_CHECK(num_rows > 0 && num_rows <= kCommandRows && first_row + num_rows <= max_rows_);
   const uint32_t rows = PaddedRows(num_rows);
-  TANDEM_ASSIGN_OR_RETURN(const size_t num_words,
-                          code_->Load({first_row, rows}, [&] { return Build(first_row, rows); }));
-  return Operands{&code_->instructions(), num_words, Arguments(weights)};
+  TANDEM_RETURN_IF_ERROR(code_->Load({first_row, rows}, [&] { return Build(first_row, rows); }));
+  return Operands{&code_->code(), Arguments(weights)};
 }
 
 }  // namespace tandem::npu

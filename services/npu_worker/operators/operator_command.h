@@ -1,5 +1,4 @@
-// A command of an operator over rows of a step: control code in an instruction buffer, and the operator's
-// data buffers.
+// A command of an operator over rows of a step: control code, and the operator's data buffers.
 #pragma once
 
 #include <cstddef>
@@ -26,17 +25,15 @@ class OperatorCommand {
   OperatorCommand& operator=(const OperatorCommand&) = delete;
 
   struct Operands {
-    const NpuBuffer* instructions = nullptr;
-    size_t num_words = 0;
+    const NpuCode* code = nullptr;
     std::vector<const NpuBuffer*> data;  // in the order of the kernel's arguments
   };
 
   NpuKernel& kernel() const { return kernel_; }
   uint32_t max_rows() const { return max_rows_; }
 
-  // Puts the control code of `num_rows` rows from `first_row` on into the instruction buffer: no command that
-  // uses it may be under way.  `weights`: nullptr if the operator takes none.  Errors of Build and of
-  // NpuBuffer's Sync.
+  // Loads the control code of `num_rows` rows from `first_row` on: no command that uses it may be under way.
+  // `weights`: nullptr if the operator takes none.  Errors of Build and of NpuCode::Load.
   // REQUIRES first_row a multiple of kCommandRows, 1 <= num_rows <= kCommandRows.
   absl::StatusOr<Operands> Load(const NpuBuffer* weights, uint32_t first_row, uint32_t num_rows);
 
@@ -44,9 +41,9 @@ class OperatorCommand {
   // `kernel`: the operator's.  `kernel` and `op`: borrowed; must outlive this.
   OperatorCommand(NpuKernel& kernel, const NpuOperator& op, uint32_t max_rows)
       : kernel_(kernel), op_(op), max_rows_(max_rows) {}
-  // Makes the instruction buffer.  `longest`: as many rows as take the longest control code.
+  // Makes room for control code.  `longest`: as many rows as take the longest control code.
   // INVALID_ARGUMENT: as Build, and the xclbin connects the operator's arguments to other memory groups than
-  // the package says; RESOURCE_EXHAUSTED: the instruction heap.
+  // the package says; RESOURCE_EXHAUSTED and UNIMPLEMENTED: as NpuKernel::MakeCode.
   absl::Status Prepare(uint32_t longest);
 
   const NpuOperator& op() const { return op_; }

@@ -52,8 +52,7 @@ absl::StatusOr<int64_t> StageCommands::ExecuteRows(Group& group, std::span<const
   for (size_t i = 0; i < group.runs.size(); ++i) {
     const auto& [command, weights] = uses[group.first + i];
     TANDEM_ASSIGN_OR_RETURN(const auto operands, command->Load(weights, first_row, num_rows));
-    TANDEM_RETURN_IF_ERROR(
-        group.runs[i].SetArguments(*operands.instructions, operands.num_words, operands.data));
+    TANDEM_RETURN_IF_ERROR(group.runs[i].SetArguments(*operands.code, operands.data));
   }
   std::vector<int64_t> run_ns(group.runs.size());
   TANDEM_RETURN_IF_ERROR(group.list->Execute(timeout, run_ns));

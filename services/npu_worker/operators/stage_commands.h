@@ -30,7 +30,7 @@ class StageCommands {
  public:
   // Makes the runs and lists that these commands need.  Uses whose commands are the same share them.  The
   // commands must outlive this.  Errors as NpuContext::MakeRunList.
-  // REQUIRES that no command comes twice: it has one instruction buffer.
+  // REQUIRES that no command comes twice: it has the code of one of them at a time.
   absl::Status Prepare(std::span<const CommandUse> uses);
 
   // Executes the commands over the first `num_rows` rows, and returns nanoseconds on the device, as the host

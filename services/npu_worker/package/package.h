@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "services/common/tensor/dtype.h"
+#include "services/npu_worker/control/code_form.h"
 #include "services/npu_worker/control/core_parameters.h"
 #include "services/npu_worker/control/transaction.h"
 
@@ -37,6 +38,7 @@ struct NpuOperator {
   DType weight_dtype = DType::kQ8_0;  // kGemm
   std::string xclbin_path;  // operators may share one: they share its hardware context then
   std::string kernel_name;  // unique in the xclbin
+  CodeForm code = CodeForm::kInstructions;
   std::vector<OperatorArgument> arguments;  // in the order of ArgumentNames
   ParameterPlace parameters;
   std::string source, revision, toolchain;  // where it comes from

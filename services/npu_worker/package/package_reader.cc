@@ -80,6 +80,17 @@ absl::Status ReadControl(const Object& entry, NpuOperator& op) {
   return entry.Wrong("control", "\"attention\", \"gemm\" or \"rows\"");
 }
 
+// Absent: instructions.
+absl::Status ReadCode(const Object& entry, NpuOperator& op) {
+  if (!entry.Has("code")) return absl::OkStatus();
+  TANDEM_ASSIGN_OR_RETURN(const std::string code, entry.Text("code"));
+  if (code != "instructions" && code != "elf") {
+    return entry.Wrong("code", "\"instructions\" or \"elf\"");
+  }
+  op.code = code == "elf" ? CodeForm::kElf : CodeForm::kInstructions;
+  return absl::OkStatus();
+}
+
 // Each of the builder's buffers once, at the indices from 3 on.
 absl::Status ReadArguments(const Object& entry, NpuOperator& op) {
   const std::vector<std::string>& names = ArgumentNames(op.control);
@@ -146,12 +157,13 @@ absl::StatusOr<NpuOperator> ReadOperator(const Object& entry, const std::string&
   }
   TANDEM_RETURN_IF_ERROR(
       entry.CheckMembers({"name", "control", "device", "columns", "numbers", "xclbin", "kernel",
-                          "shapes", "arguments", "parameters", "provenance", "licence"}));
+                          "code", "shapes", "arguments", "parameters", "provenance", "licence"}));
   TANDEM_ASSIGN_OR_RETURN(op.name, entry.Text("name"));
   TANDEM_RETURN_IF_ERROR(ReadDevice(entry, op));
   TANDEM_RETURN_IF_ERROR(ReadNumbers(entry));
   TANDEM_ASSIGN_OR_RETURN(op.kernel_name, entry.Text("kernel"));
   TANDEM_RETURN_IF_ERROR(ReadControl(entry, op));
+  TANDEM_RETURN_IF_ERROR(ReadCode(entry, op));
   TANDEM_RETURN_IF_ERROR(ReadArguments(entry, op));
   TANDEM_RETURN_IF_ERROR(ReadParameters(entry, op));
   TANDEM_RETURN_IF_ERROR(ReadOrigin(entry, op));

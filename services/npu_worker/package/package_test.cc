@@ -106,6 +106,18 @@ TEST_F(PackageTest, AGemmIsFoundByTheFormatOfItsWeights) {
   }
 }
 
+TEST_F(PackageTest, ControlCodeGoesInInstructionBuffersUnlessTheOperatorSaysElf) {
+  for (const auto& [text, form] : {std::pair("\"elf\"", CodeForm::kElf),
+                                   std::pair("\"instructions\"", CodeForm::kInstructions)}) {
+    Write("package.json", kPackage);
+    ASSERT_OK(
+        ReadWith("\"kernel\": \"rows\"", absl::StrCat("\"kernel\": \"rows\", \"code\": ", text)));
+    ASSERT_OK_AND_ASSIGN(const OperatorPackage package, Read());
+    EXPECT_EQ(package.operators[0].code, CodeForm::kInstructions);
+    EXPECT_EQ(package.FindRows()->code, form);
+  }
+}
+
 TEST_F(PackageTest, PackagesOfOtherVersionsAreRefusedWithTheWayOut) {
   EXPECT_THAT(ReadWith("\"version\": 3", "\"version\": 4"),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("version 4")));
@@ -144,6 +156,8 @@ TEST_F(PackageTest, RefusesWhatIsWrongAndNamesIt) {
       {"\"npu4\", \"columns\": 4", "\"npu1\", \"columns\": 4", "of one device"},
       {"\"columns\": 8", "\"columns\": 9", "'columns'"},
       {"\"attention\"", "\"convolution\"", "'control'"},
+      {"\"kernel\": \"rows\"", "\"kernel\": \"rows\", \"code\": \"ctrlcode\"",
+       "operators[2]: 'code'"},
       {"\"head_dim\": 256", "\"head_dim\": 96", "'head_dim'"},
       {"\"head_dim\": 256", "\"head_dim\": 4294967360", "'head_dim'"},
       {"\"q4_0\"", "\"q9_9\"", "'weight_format'"},

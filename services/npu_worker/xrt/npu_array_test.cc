@@ -87,12 +87,13 @@ class NpuArrayTest : public ::testing::Test {
             .weights = {.argument = 1},
             .output = {.argument = 2}};
   }
-  absl::Status Run(NpuKernel& kernel, std::span<const uint32_t> words) {
-    auto instructions = kernel.MakeInstructions(words);
-    if (!instructions.ok()) return instructions.status();
+  absl::Status Run(NpuKernel& kernel, std::span<const uint32_t> words,
+                   CodeForm form = CodeForm::kInstructions) {
+    const auto code = kernel.MakeCode(form, words);
+    if (!code.ok()) return code.status();
     std::vector<const NpuBuffer*> data;
     for (const NpuBuffer& buffer : buffers_) data.push_back(&buffer);
-    auto run = kernel.MakeRun(*instructions, words.size(), data);
+    auto run = kernel.MakeRun(*code, data);
     if (!run.ok()) return run.status();
     return run->Execute(absl::Seconds(30));
   }
@@ -120,6 +121,14 @@ TEST_F(NpuArrayTest, AProductIsComputedAgainAndAgain) {
     ASSERT_OK(Run(*kernel_, code.words()));
     ExpectProduct();
   }
+}
+
+TEST_F(NpuArrayTest, AnElfComputesTheSame) {
+  ASSERT_OK_AND_ASSIGN(const Transaction code, BuildGemm(Job()));
+  ASSERT_OK(Run(*kernel_, code.words(), CodeForm::kElf));
+  ExpectProduct();
+  const uint32_t none[] = {0, 0, 0, 0};  // the assembler takes it, the array does not
+  EXPECT_THAT(Run(*kernel_, none, CodeForm::kElf), HasCode(absl::StatusCode::kInternal));
 }
 
 // The output begins one word too late in its buffer, whose neighbour in memory is another one.
@@ -179,7 +188,10 @@ TEST_F(NpuArrayTest, APromptsAttentionIsComputed) {
 }
 
 // What `aiecc --xclbin-input` merges: kernels with a configuration each, in one context.
-TEST_F(NpuArrayTest, KernelsOfOneContextTakeTurnsInOneList) {
+class NpuArrayListTest : public NpuArrayTest, public ::testing::WithParamInterface<CodeForm> {};
+INSTANTIATE_TEST_SUITE_P(Forms, NpuArrayListTest,
+                         ::testing::Values(CodeForm::kInstructions, CodeForm::kElf));
+TEST_P(NpuArrayListTest, KernelsOfOneContextTakeTurns) {
   const emulator::DriverCounts before = emulator::ReadDriverCounts();
   ASSERT_OK_AND_ASSIGN(const auto context,
                        OpenContext({{"first", "gemm_q8_0"}, {"second", "gemm_q8_0"}}));
@@ -187,19 +199,19 @@ TEST_F(NpuArrayTest, KernelsOfOneContextTakeTurnsInOneList) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("no kernel 'third'")));
   ASSERT_OK_AND_ASSIGN(const Transaction code, BuildGemm(Job()));
   std::vector<std::shared_ptr<NpuKernel>> kernels;
-  std::vector<NpuBuffer> instructions;
+  std::vector<NpuCode> codes;
   std::vector<NpuRun> runs;
   std::vector<NpuBuffer> outputs;
   const char* const names[] = {"first", "second", "second", "first"};
   for (const char* const name : names) {
     ASSERT_OK_AND_ASSIGN(auto kernel, NpuKernel::Open(context, name));
-    ASSERT_OK_AND_ASSIGN(NpuBuffer words, kernel->MakeInstructions(code.words()));
+    ASSERT_OK_AND_ASSIGN(NpuCode loaded, kernel->MakeCode(GetParam(), code.words()));
     ASSERT_OK_AND_ASSIGN(NpuBuffer output, kernel->Allocate(2, OutputBytes()));
     ASSERT_OK_AND_ASSIGN(NpuRun run, kernel->MakeRun());
     const NpuBuffer* const data[] = {&buffers_[0], &buffers_[1], &output};
-    ASSERT_OK(run.SetArguments(words, code.words().size(), data));
+    ASSERT_OK(run.SetArguments(loaded, data));
     kernels.push_back(std::move(kernel));
-    instructions.push_back(std::move(words));
+    codes.push_back(std::move(loaded));
     runs.push_back(std::move(run));
     outputs.push_back(std::move(output));
   }
@@ -208,15 +220,33 @@ TEST_F(NpuArrayTest, KernelsOfOneContextTakeTurnsInOneList) {
   ASSERT_OK_AND_ASSIGN(NpuRunList list, context->MakeRunList(pointers));
   std::vector<int64_t> run_ns(runs.size());
   ASSERT_OK(list.Execute(absl::Seconds(30), run_ns));
-  for (NpuBuffer& output : outputs) {
-    buffers_[2] = std::move(output);
-    ExpectProduct();
-  }
   const emulator::DriverCounts after = emulator::ReadDriverCounts();
   EXPECT_EQ(after.submissions, before.submissions + 1);
   EXPECT_EQ(after.commands, before.commands + 4);
   EXPECT_EQ(after.configurations, before.configurations + 3) << "first, second, first";
   EXPECT_EQ(after.open_contexts, before.open_contexts + 1);
+
+  // Other code for one of them, in the same list.
+  GemmJob first_rows = Job();
+  first_rows.num_rows = 64;
+  ASSERT_OK_AND_ASSIGN(const Transaction shorter, BuildGemm(first_rows));
+  ASSERT_OK(codes[2].Load(shorter.words()));
+  for (size_t i = 0; i < runs.size(); ++i) {
+    const NpuBuffer* const data[] = {&buffers_[0], &buffers_[1], &outputs[i]};
+    ASSERT_OK(runs[i].SetArguments(codes[i], data));
+    std::memset(outputs[i].data(), 0, OutputBytes());
+    ASSERT_OK(outputs[i].SyncToDevice(0, OutputBytes()));
+  }
+  ASSERT_OK(list.Execute(absl::Seconds(30), run_ns));
+  EXPECT_EQ(emulator::ReadDriverCounts().submissions, after.submissions + 1);
+  ASSERT_OK(outputs[2].SyncFromDevice(0, OutputBytes()));
+  const auto* rows = reinterpret_cast<const float*>(outputs[2].data());
+  EXPECT_NE(rows[63 * kOutputs], 0);
+  EXPECT_EQ(rows[64 * kOutputs], 0);
+  for (const size_t i : {0, 1, 3}) {
+    buffers_[2] = std::move(outputs[i]);
+    ExpectProduct();
+  }
 }
 
 TEST_F(NpuArrayTest, DamagedControlCodeFailsTheCommand) {
@@ -240,8 +270,8 @@ TEST_F(NpuArrayTest, ControlCodeThatWaitsForEverIsGivenUpByTheDriver) {
 TEST_F(NpuArrayTest, ADesignThatIsNotKnownFailsItsCommands) {
   ASSERT_OK_AND_ASSIGN(const Transaction code, BuildGemm(Job()));
   ASSERT_OK_AND_ASSIGN(const auto other, Open("convolution"));
-  const auto instructions = other->MakeInstructions(code.words());
-  ASSERT_OK(instructions);
+  ASSERT_OK_AND_ASSIGN(const NpuCode loaded,
+                       other->MakeCode(CodeForm::kInstructions, code.words()));
   std::vector<NpuBuffer> buffers;
   std::vector<const NpuBuffer*> data;
   for (int i = 0; i < 3; ++i) {
@@ -249,7 +279,7 @@ TEST_F(NpuArrayTest, ADesignThatIsNotKnownFailsItsCommands) {
     buffers.push_back(std::move(buffer));
   }
   for (const NpuBuffer& buffer : buffers) data.push_back(&buffer);
-  ASSERT_OK_AND_ASSIGN(NpuRun run, other->MakeRun(*instructions, code.words().size(), data));
+  ASSERT_OK_AND_ASSIGN(NpuRun run, other->MakeRun(loaded, data));
   EXPECT_THAT(run.Execute(absl::Seconds(30)), HasCode(absl::StatusCode::kInternal));
 }
 

@@ -37,6 +37,7 @@ class NpuBuffer {
   absl::StatusOr<NpuBuffer> Slice(size_t offset, size_t bytes) const;
 
  private:
+  friend class NpuCode;
   friend class NpuKernel;
   friend class NpuRun;
   struct Impl;

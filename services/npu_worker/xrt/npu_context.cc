@@ -104,8 +104,8 @@ absl::StatusOr<NpuRunList> NpuContext::MakeRunList(std::span<NpuRun* const> runs
   // XRT starts no run that belongs to a list, and one run needs none: it is started by itself.
   if (runs.size() == 1) return list;
   TANDEM_RETURN_IF_ERROR(Guarded("making a list of NPU commands", [&] {
-    list.impl_->list = xrt::runlist(impl_->context);
-    for (NpuRun* run : runs) list.impl_->list.add(run->impl_->run);
+    list.impl_->context = impl_.get();
+    list.impl_->Make();
   }));
 #endif
   return list;

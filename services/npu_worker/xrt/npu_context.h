@@ -46,7 +46,9 @@ class NpuContext {
   absl::StatusOr<NpuRunList> MakeRunList(std::span<NpuRun* const> runs);
 
  private:
+  friend class NpuCode;
   friend class NpuKernel;
+  friend class NpuRunList;
   NpuContext();
   struct Impl;
   std::unique_ptr<Impl> impl_;

@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "services/common/base/check.h"
 #include "services/common/base/status_macros.h"
+#include "services/npu_worker/xrt/control_elf.h"
 #include "services/npu_worker/xrt/device_access.h"
 #include "services/npu_worker/xrt/xrt_objects.h"
 #include "services/npu_worker/xrt/xrt_status.h"
@@ -14,6 +15,7 @@ namespace tandem::npu {
 
 struct NpuKernel::Impl {
   NpuContext::Impl& context;  // Borrowed from the kernel's.
+  std::string name;
   xrt::kernel kernel;
 
   // Group ids carry the context's slot: asked for, never assumed.
@@ -45,7 +47,7 @@ absl::StatusOr<std::shared_ptr<NpuKernel>> NpuKernel::Open(std::shared_ptr<NpuCo
   if (!has_kernel) {
     return absl::InvalidArgumentError(absl::StrFormat("%s has no kernel '%s'", impl.what, name));
   }
-  opened->impl_.reset(new Impl{.context = impl});
+  opened->impl_.reset(new Impl{.context = impl, .name = name});
   TANDEM_RETURN_IF_ERROR(
       Guarded(absl::StrFormat("opening kernel '%s' of %s", name, impl.what), [&] {
 #if NPU_HAS_HW_CONTEXT
@@ -71,12 +73,25 @@ absl::StatusOr<uint32_t> NpuKernel::MemoryGroup(int index) const {
   return group;
 }
 
-absl::StatusOr<NpuBuffer> NpuKernel::MakeInstructions(std::span<const uint32_t> words) {
-  TANDEM_CHECK(!words.empty());
-  NpuBuffer buffer;
+absl::StatusOr<NpuCode> NpuKernel::MakeCode(CodeForm form, size_t most_words) {
+  TANDEM_CHECK(most_words > 0);
+  NpuCode code;
+  code.impl_ = std::make_unique<NpuCode::Impl>();
+  code.impl_->form = form;
+  code.impl_->most_words = most_words;
+  if (form == CodeForm::kElf) {
+    TANDEM_RETURN_IF_ERROR(CheckControlElf());
+#if NPU_HAS_EXT_BO
+    code.impl_->context = &impl_->context;
+    code.impl_->kernel_name = impl_->name;
+#endif
+    return code;
+  }
+  NpuBuffer& buffer = code.impl_->instructions;
   buffer.impl_ = std::make_unique<NpuBuffer::Impl>();
+  buffer.size_ = most_words * sizeof(uint32_t);
   const absl::Status made = Guarded("an NPU instruction buffer", [&] {
-    buffer.impl_->bo = impl_->Make(words.size_bytes(), xrt::bo::flags::cacheable,
+    buffer.impl_->bo = impl_->Make(buffer.size_, xrt::bo::flags::cacheable,
                                    impl_->kernel.group_id(kXrtInstructionArgument));
     buffer.data_ = buffer.impl_->bo.map<std::byte*>();
   });
@@ -87,10 +102,13 @@ absl::StatusOr<NpuBuffer> NpuKernel::MakeInstructions(std::span<const uint32_t> 
         "512 on a 300): use a kernel package with shorter or fewer instruction sequences");
   }
   TANDEM_RETURN_IF_ERROR(made);
-  buffer.size_ = words.size_bytes();
-  std::memcpy(buffer.data_, words.data(), words.size_bytes());
-  TANDEM_RETURN_IF_ERROR(buffer.SyncToDevice(0, buffer.size_));
-  return buffer;
+  return code;
+}
+
+absl::StatusOr<NpuCode> NpuKernel::MakeCode(CodeForm form, std::span<const uint32_t> words) {
+  TANDEM_ASSIGN_OR_RETURN(NpuCode code, MakeCode(form, words.size()));
+  TANDEM_RETURN_IF_ERROR(code.Load(words));
+  return code;
 }
 
 absl::StatusOr<NpuBuffer> NpuKernel::Allocate(int index, size_t bytes) {
@@ -154,10 +172,10 @@ absl::StatusOr<NpuRun> NpuKernel::MakeRun() {
   return run;
 }
 
-absl::StatusOr<NpuRun> NpuKernel::MakeRun(const NpuBuffer& instructions, size_t num_words,
+absl::StatusOr<NpuRun> NpuKernel::MakeRun(const NpuCode& code,
                                           std::span<const NpuBuffer* const> data) {
   TANDEM_ASSIGN_OR_RETURN(NpuRun run, MakeRun());
-  TANDEM_RETURN_IF_ERROR(run.SetArguments(instructions, num_words, data));
+  TANDEM_RETURN_IF_ERROR(run.SetArguments(code, data));
   return run;
 }
 

@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "services/npu_worker/xrt/npu_buffer.h"
+#include "services/npu_worker/xrt/npu_code.h"
 #include "services/npu_worker/xrt/npu_context.h"
 #include "services/npu_worker/xrt/npu_run.h"
 
@@ -31,9 +32,11 @@ class NpuKernel {
   // kernel has no such argument.
   absl::StatusOr<uint32_t> MemoryGroup(int index) const;
 
-  // A buffer for instruction words, filled and visible to the device.  RESOURCE_EXHAUSTED: the
-  // instruction heap is full.
-  absl::StatusOr<NpuBuffer> MakeInstructions(std::span<const uint32_t> words);
+  // Control code of up to `most_words` words, with none loaded.  RESOURCE_EXHAUSTED: the instruction heap is
+  // full; UNIMPLEMENTED: this program makes no ELFs.
+  absl::StatusOr<NpuCode> MakeCode(CodeForm form, size_t most_words);
+  // With these words loaded.  Errors of NpuCode::Load too.
+  absl::StatusOr<NpuCode> MakeCode(CodeForm form, std::span<const uint32_t> words);
   // A zeroed buffer that can be data argument `index`.
   absl::StatusOr<NpuBuffer> Allocate(int index, size_t bytes);
   // A buffer over the caller's memory: a page-aligned, shared mapping.  Borrowed; must outlive
@@ -44,10 +47,8 @@ class NpuKernel {
 
   // A command whose arguments are not set: SetArguments comes before it is executed.
   absl::StatusOr<NpuRun> MakeRun();
-  // A command: opcode, instructions, data buffers in the order of the kernel's arguments.
-  // The buffers must outlive it.
-  absl::StatusOr<NpuRun> MakeRun(const NpuBuffer& instructions, size_t num_words,
-                                 std::span<const NpuBuffer* const> data);
+  // A command: control code, and data buffers in the order of the kernel's arguments.  They must outlive it.
+  absl::StatusOr<NpuRun> MakeRun(const NpuCode& code, std::span<const NpuBuffer* const> data);
 
  private:
   explicit NpuKernel(std::shared_ptr<NpuContext> context);

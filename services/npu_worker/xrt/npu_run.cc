@@ -38,13 +38,26 @@ absl::Status NpuRun::Execute(absl::Duration timeout) {
   return status;
 }
 
-absl::Status NpuRun::SetArguments(const NpuBuffer& instructions, size_t num_words,
-                                  std::span<const NpuBuffer* const> data) {
+absl::Status NpuRun::SetArguments(const NpuCode& code, std::span<const NpuBuffer* const> data) {
+  const NpuCode::Impl& loaded = *code.impl_;
+#if NPU_HAS_EXT_BO
+  if (loaded.serial != impl_->serial) {
+    TANDEM_RETURN_IF_ERROR(
+        Guarded("making a command of an ELF", [&] { impl_->run = xrt::run(loaded.kernel); }));
+    impl_->serial = loaded.serial;
+  }
+#endif
   return Guarded("setting an NPU command's arguments", [&] {
     xrt::run& command = impl_->run;
     command.set_arg(0, kXrtRunOpcode);
-    command.set_arg(kXrtInstructionArgument, instructions.impl_->bo);
-    command.set_arg(2, static_cast<uint32_t>(num_words));
+    if (loaded.form == CodeForm::kInstructions) {
+      command.set_arg(kXrtInstructionArgument, loaded.instructions.impl_->bo);
+      command.set_arg(2, static_cast<uint32_t>(loaded.num_words));
+    } else {
+      // The ELF has the instructions.
+      command.set_arg(kXrtInstructionArgument, uint64_t{0});
+      command.set_arg(2, uint32_t{0});
+    }
     for (size_t i = 0; i < data.size(); ++i) {
       command.set_arg(kXrtFirstDataArgument + static_cast<int>(i), data[i]->impl_->bo);
     }
@@ -65,6 +78,9 @@ absl::Status NpuRunList::Execute(absl::Duration timeout, std::span<int64_t> run_
   const absl::Time deadline = start + timeout;
 #if NPU_HAS_EXT_BO
   if (impl_->list) {
+    if (!impl_->IsMade()) {
+      TANDEM_RETURN_IF_ERROR(Guarded("making a list of NPU commands", [this] { impl_->Make(); }));
+    }
     TANDEM_RETURN_IF_ERROR(
         Started("starting a list of NPU commands", [this] { impl_->list.execute(); }));
     const absl::Status status = WaitFor(impl_->list, Milliseconds(timeout));

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "services/npu_worker/xrt/npu_buffer.h"
+#include "services/npu_worker/xrt/npu_code.h"
 
 namespace tandem::npu {
 
@@ -24,9 +25,9 @@ class NpuRun {
   // INTERNAL: it ended with an error, and what it left in the array is not known.
   absl::Status Execute(absl::Duration timeout);
 
-  // Gives the command other arguments: as NpuKernel::MakeRun.  REQUIRES that it is not under way.
-  absl::Status SetArguments(const NpuBuffer& instructions, size_t num_words,
-                            std::span<const NpuBuffer* const> data);
+  // Gives the command other arguments: as NpuKernel::MakeRun.  Of an ELF that it did not execute before, XRT makes
+  // another command.  REQUIRES that it is not under way.
+  absl::Status SetArguments(const NpuCode& code, std::span<const NpuBuffer* const> data);
 
  private:
   friend class NpuContext;

@@ -31,9 +31,10 @@ class NpuXrtTest : public ::testing::Test {
     ASSERT_OK_AND_ASSIGN(kernel_, NpuKernel::Open({.xclbin_path = kPackage}, kKernelName));
     const emulator::Instructions words = {
         .kind = emulator::KernelKind::kAttend, .head_dim = kHeadDim, .max_positions = 4096};
-    ASSERT_OK_AND_ASSIGN(instructions_,
-                         kernel_->MakeInstructions({reinterpret_cast<const uint32_t*>(&words),
-                                                    emulator::kNumInstructionWords}));
+    ASSERT_OK_AND_ASSIGN(code_,
+                         kernel_->MakeCode(CodeForm::kInstructions,
+                                           std::span(reinterpret_cast<const uint32_t*>(&words),
+                                                     emulator::kNumInstructionWords)));
     for (int i = 0; i < kNumDataBuffers; ++i) {
       ASSERT_OK_AND_ASSIGN(NpuBuffer buffer, kernel_->Allocate(i, i == kKvBuffer ? 65536 : 4096));
       buffers_.push_back(std::move(buffer));
@@ -64,7 +65,7 @@ class NpuXrtTest : public ::testing::Test {
   std::vector<NpuRun> MakeRuns(size_t count) {
     std::vector<NpuRun> runs;
     for (size_t i = 0; i < count; ++i) {
-      auto run = kernel_->MakeRun(instructions_, emulator::kNumInstructionWords, data_);
+      auto run = kernel_->MakeRun(code_, data_);
       EXPECT_OK(run);
       runs.push_back(*std::move(run));
     }
@@ -79,7 +80,7 @@ class NpuXrtTest : public ::testing::Test {
   }
 
   std::shared_ptr<NpuKernel> kernel_;
-  NpuBuffer instructions_;
+  NpuCode code_;
   std::vector<NpuBuffer> buffers_;
   std::vector<const NpuBuffer*> data_;
 };

@@ -13,12 +13,16 @@
 #endif
 
 #if __has_include(<xrt/experimental/xrt_ext.h>)
+#include <xrt/experimental/xrt_elf.h>
 #include <xrt/experimental/xrt_ext.h>
 #include <xrt/experimental/xrt_kernel.h>
+#include <xrt/experimental/xrt_module.h>
 #define NPU_HAS_EXT_BO 1
 #elif __has_include(<experimental/xrt_ext.h>)
+#include <experimental/xrt_elf.h>
 #include <experimental/xrt_ext.h>
 #include <experimental/xrt_kernel.h>
+#include <experimental/xrt_module.h>
 #define NPU_HAS_EXT_BO 1
 #else
 #define NPU_HAS_EXT_BO 0

@@ -35,7 +35,7 @@ void EmulatedArray::Reset() {
   design_ = make_design_(*fabric_);
 }
 
-absl::Status EmulatedArray::Run(std::span<const uint32_t> words, std::span<const uint64_t> buffers,
+absl::Status EmulatedArray::Run(std::span<const uint32_t> words, Buffers buffers,
                                 const AddressSpace::View& memory) {
   TANDEM_ASSIGN_OR_RETURN(const DecodedTransaction transaction, ReadTransaction(words));
   if (transaction.shape.generation != shape_.generation ||
@@ -57,8 +57,7 @@ absl::Status EmulatedArray::Run(std::span<const uint32_t> words, std::span<const
   return status;
 }
 
-absl::Status EmulatedArray::Execute(const DecodedTransaction& transaction,
-                                    std::span<const uint64_t> buffers) {
+absl::Status EmulatedArray::Execute(const DecodedTransaction& transaction, Buffers buffers) {
   for (size_t i = 0; i < transaction.operations.size(); ++i) {
     const absl::Status status = Execute(transaction.operations[i], buffers);
     if (status.ok()) continue;
@@ -69,7 +68,7 @@ absl::Status EmulatedArray::Execute(const DecodedTransaction& transaction,
   return CheckIdle();
 }
 
-absl::Status EmulatedArray::Execute(const Operation& operation, std::span<const uint64_t> buffers) {
+absl::Status EmulatedArray::Execute(const Operation& operation, Buffers buffers) {
   switch (operation.kind) {
     case Operation::Kind::kWrite:
     case Operation::Kind::kBlockWrite:
@@ -86,14 +85,15 @@ absl::Status EmulatedArray::Execute(const Operation& operation, std::span<const 
     case Operation::Kind::kSync:
       return Sync(operation.token);
     case Operation::Kind::kPatch: {
+      if (!buffers.has_value()) return absl::OkStatus();
       const Tile tile = TileOf(operation.address);
-      if (tile.row != 0 || operation.argument >= buffers.size()) {
+      if (tile.row != 0 || operation.argument >= buffers->size()) {
         return absl::InvalidArgumentError(
             absl::StrFormat("patch of tile (%d, %d) with data buffer %d of %d", tile.column,
-                            tile.row, operation.argument, buffers.size()));
+                            tile.row, operation.argument, buffers->size()));
       }
       return fabric_->shims[tile.column].Patch(operation.address & kOffsetMask,
-                                               buffers[operation.argument] + operation.offset);
+                                               (*buffers)[operation.argument] + operation.offset);
     }
   }
   return absl::OkStatus();

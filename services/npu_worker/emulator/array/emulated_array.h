@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "absl/status/status.h"
@@ -30,17 +31,19 @@ class EmulatedArray {
   // Loads another configuration: what cores, queues and locks held is gone.
   void Configure(DesignFactory make_design);
 
-  // Executes a transaction over data buffers at `buffers`, device addresses.  After an error the
+  // Executes a transaction over data buffers at `buffers`, device addresses; none: its descriptors have the
+  // addresses, and patches do nothing.  After an error the
   // array is configured anew.  INVALID_ARGUMENT, OUT_OF_RANGE, RESOURCE_EXHAUSTED: what the
   // transaction got wrong; outside its buffers nothing has been touched.  DEADLINE_EXCEEDED: it
   // waits for a token that will never come.
-  absl::Status Run(std::span<const uint32_t> words, std::span<const uint64_t> buffers,
+  using Buffers = std::optional<std::span<const uint64_t>>;
+  absl::Status Run(std::span<const uint32_t> words, Buffers buffers,
                    const AddressSpace::View& memory);
 
  private:
   void Reset();
-  absl::Status Execute(const DecodedTransaction& transaction, std::span<const uint64_t> buffers);
-  absl::Status Execute(const Operation& operation, std::span<const uint64_t> buffers);
+  absl::Status Execute(const DecodedTransaction& transaction, Buffers buffers);
+  absl::Status Execute(const Operation& operation, Buffers buffers);
   absl::StatusOr<uint32_t> Read(uint32_t address) const;
   absl::Status Write(uint32_t address, uint32_t value);
   absl::Status WriteCore(Tile tile, uint32_t offset, uint32_t value);

@@ -81,7 +81,7 @@ absl::Status ShimDma::Patch(uint32_t offset, uint64_t address) {
         "column %d: patch of %#x, which is no descriptor's address", column_, offset));
   }
   const std::array<uint32_t, 8>& words = descriptors_[*index].words;
-  const uint64_t patched = (words[1] | uint64_t{words[2]} << 32) + address;
+  const uint64_t patched = (words[1] | uint64_t{words[2]} << 32) + kMemoryInArray + address;
   TANDEM_RETURN_IF_ERROR(WriteRegister(offset, static_cast<uint32_t>(patched)));
   return WriteRegister(offset + sizeof(uint32_t), static_cast<uint32_t>(patched >> 32));
 }
@@ -95,8 +95,12 @@ absl::StatusOr<TransferWalk> ShimDma::Execute(Descriptor& descriptor) {
     return absl::OutOfRangeError(
         absl::StrFormat("address %#x is no multiple of %d", address, sizeof(uint32_t)));
   }
+  if (address < kMemoryInArray) {
+    return absl::OutOfRangeError(
+        absl::StrFormat("address %#x is below the array's view of memory", address));
+  }
   TANDEM_CHECK(memory_ != nullptr);
-  TANDEM_ASSIGN_OR_RETURN(const auto memory, memory_->Buffer(address));
+  TANDEM_ASSIGN_OR_RETURN(const auto memory, memory_->Buffer(address - kMemoryInArray));
   const uint32_t repetition =
       std::exchange(descriptor.repetition, (descriptor.repetition + 1) % transfer.num_repeats);
   return TransferWalk::Create(transfer, repetition, memory);

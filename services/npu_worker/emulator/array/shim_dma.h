@@ -22,6 +22,9 @@
 
 namespace tandem::npu::emulator {
 
+// Where the array sees address 0 of the device's memory.  XRT 2.25 adds it to the addresses that it writes into ELFs.
+inline constexpr uint64_t kMemoryInArray = 0x80000000;
+
 // Thread-compatible.
 class ShimDma {
  public:
@@ -40,7 +43,8 @@ class ShimDma {
   absl::Status WriteRegister(uint32_t offset, uint32_t value);
   // For masked writes: of descriptors and channels' control.  INVALID_ARGUMENT: another register.
   absl::StatusOr<uint32_t> ReadRegister(uint32_t offset) const;
-  // Adds a device address to the one in the descriptor whose address word is at `offset`.
+  // Adds a device address, and kMemoryInArray, to the address in the descriptor whose address word is at `offset`, as
+  // the firmware does.
   absl::Status Patch(uint32_t offset, uint64_t address);
 
   // Words that tasks of a channel have still to move.

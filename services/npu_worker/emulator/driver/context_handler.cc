@@ -31,8 +31,12 @@ absl::Status RunControlCode(EmulatedArray& array, const Invocation& invocation,
     return absl::InvalidArgumentError(
         absl::StrFormat("run: instructions at address %#x", invocation.instruction_address));
   }
-  return array.Run({reinterpret_cast<const uint32_t*>(code.data()), code.size() / 4},
-                   std::span(invocation.buffers).first(invocation.num_buffers), view);
+  std::optional<std::span<const uint64_t>> buffers;
+  if (!invocation.has_addresses) {
+    buffers = std::span(invocation.buffers).first(invocation.num_buffers);
+  }
+  return array.Run({reinterpret_cast<const uint32_t*>(code.data()), code.size() / 4}, buffers,
+                   view);
 }
 
 // What executes the commands of one CU.

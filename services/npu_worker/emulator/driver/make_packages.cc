@@ -1,6 +1,6 @@
 // tandem-make-emulated-packages DIR: writes packages of operators for the emulated driver's arrays (format in
-// ../../package/README.md), for npu1 and npu4: DIR/npu*/package, whose operators share an xclbin, and
-// DIR/npu*/separate, where each has its own.  Run at build time.
+// ../../package/README.md), for npu1 and npu4: DIR/npu*/package, whose operators share an xclbin, DIR/npu*/elf,
+// which is the same with control code as ELFs, and DIR/npu*/separate, where each has its own.  Run at build time.
 #include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -47,7 +47,8 @@ std::vector<Operator> Operators() {
   return operators;
 }
 
-ordered_json Entry(const Device& device, const Operator& op, const std::string& xclbin) {
+ordered_json Entry(const Device& device, const Operator& op, const std::string& xclbin,
+                   const char* code) {
   ordered_json arguments = ordered_json::array();
   for (const std::string& name : ArgumentNames(op.kind)) {
     arguments.push_back({{"name", name}, {"index", 3 + arguments.size()}, {"group", 0}});
@@ -60,6 +61,7 @@ ordered_json Entry(const Device& device, const Operator& op, const std::string& 
           {"numbers", "bf16"},
           {"xclbin", xclbin},
           {"kernel", op.design},
+          {"code", code},
           {"shapes", op.shapes},
           {"arguments", arguments},
           {"parameters",
@@ -99,24 +101,19 @@ bool WriteManifest(const std::filesystem::path& folder, const ordered_json& oper
   return WriteFile(folder / "package.json", text.data(), text.size());
 }
 
-bool WritePackage(const std::filesystem::path& folder, const Device& device) {
+// `shared`: all operators are kernels of one xclbin.
+bool WritePackage(const std::filesystem::path& folder, const Device& device, bool shared,
+                  const char* code) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   const std::vector<Operator> operators = Operators();
-  constexpr char kXclbin[] = "operators.xclbin";
+  constexpr char kShared[] = "operators.xclbin";
+  if (shared && !WriteXclbin(folder / kShared, device, operators)) return false;
   ordered_json entries = ordered_json::array();
-  for (const Operator& op : operators) entries.push_back(Entry(device, op, kXclbin));
-  return WriteXclbin(folder / kXclbin, device, operators) && WriteManifest(folder, entries);
-}
-
-bool WriteSeparatePackage(const std::filesystem::path& folder, const Device& device) {
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  ordered_json entries = ordered_json::array();
-  for (const Operator& op : Operators()) {
-    const std::string xclbin = op.design + ".xclbin";
-    entries.push_back(Entry(device, op, xclbin));
-    if (!WriteXclbin(folder / xclbin, device, {&op, 1})) return false;
+  for (const Operator& op : operators) {
+    const std::string own = op.design + ".xclbin";
+    entries.push_back(Entry(device, op, shared ? kShared : own, code));
+    if (!shared && !WriteXclbin(folder / own, device, {&op, 1})) return false;
   }
   return WriteManifest(folder, entries);
 }
@@ -131,8 +128,9 @@ int main(int argc, char** argv) {
   }
   for (const auto& device : tandem::npu::emulator::kDevices) {
     const auto folder = std::filesystem::path(argv[1]) / device.name;
-    if (!tandem::npu::emulator::WritePackage(folder / "package", device) ||
-        !tandem::npu::emulator::WriteSeparatePackage(folder / "separate", device)) {
+    if (!tandem::npu::emulator::WritePackage(folder / "package", device, true, "instructions") ||
+        !tandem::npu::emulator::WritePackage(folder / "elf", device, true, "elf") ||
+        !tandem::npu::emulator::WritePackage(folder / "separate", device, false, "instructions")) {
       return 1;
     }
   }
