@@ -9,6 +9,7 @@
 #include <span>
 
 #include "services/npu_worker/control/transaction.h"
+#include "services/npu_worker/kernels/aie/core_program.h"
 
 namespace tandem::npu {
 
@@ -19,8 +20,8 @@ inline constexpr uint32_t kCoreLocks = 16;
 
 // Where a core has them.
 struct ParameterPlace {
-  uint32_t address = 0xFC00;  // in the core's data memory: its last 1 KiB
-  uint32_t lock = 15;
+  uint32_t address = kCoreParameterAddress;  // in the core's data memory: its last 1 KiB
+  uint32_t lock = kCoreParameterLock;
   bool operator==(const ParameterPlace&) const = default;
 };
 inline constexpr uint32_t kParameterAddress = ParameterPlace{}.address;

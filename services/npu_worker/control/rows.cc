@@ -20,7 +20,6 @@ constexpr uint32_t kSecondDescriptor = 1;
 constexpr uint32_t kWeightDescriptor = 2;
 constexpr uint32_t kOutputDescriptor = 3;
 constexpr uint32_t kMaxRowNumbers = 1u << 16;
-constexpr uint32_t kMaxRopeHead = 256;
 
 absl::Status CheckRows(const RowJob& job) {
   const auto wrong = [](const std::string& what) {
@@ -31,7 +30,7 @@ absl::Status CheckRows(const RowJob& job) {
   }
   const bool is_norm = job.function == RowFunction::kNorm || job.function == RowFunction::kNormAdd;
   const uint32_t limit = is_norm                              ? kRowMaxNorm
-                         : job.function == RowFunction::kRope ? kMaxRopeHead
+                         : job.function == RowFunction::kRope ? kRowMaxHead
                                                               : kMaxRowNumbers;
   if (job.size == 0 || job.size % kRowMultiple != 0 || job.size > limit) {
     return wrong(absl::StrFormat("%d numbers, must be a multiple of %d and at most %d", job.size,

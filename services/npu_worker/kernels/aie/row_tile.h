@@ -14,6 +14,8 @@ inline constexpr unsigned kRowObjectWords = 32;  // 32 numbers in float32, or 64
 inline constexpr unsigned kRowMultiple = 64;     // sizes are multiples of this
 // The widest row that a norm takes: the hidden width of Gemma 3 27B.
 inline constexpr unsigned kRowMaxNorm = 5376;
+// The largest head that is rotated.
+inline constexpr unsigned kRowMaxHead = 256;
 
 enum class RowFunction : int32_t {
   kNorm = 0,     // bfloat16 = normed row
