@@ -12,81 +12,33 @@
 #include "services/npu_worker/emulator/array/configuration.h"
 #include "services/npu_worker/emulator/axlf_builder.h"
 #include "services/npu_worker/emulator/write_file.h"
-#include "services/npu_worker/package/package.h"
+#include "services/npu_worker/package/catalogue.h"
 
 namespace tandem::npu::emulator {
 namespace {
 
 using nlohmann::ordered_json;
 
-struct Device {
-  const char* name;
-  uint32_t columns;
-};
-constexpr Device kDevices[] = {{"npu1", 4}, {"npu4", 8}};
+// Of the operators in a package.
+const PackageOrigin kOrigin = {.source = "services/npu_worker/emulator/array",
+                               .revision = "of this build",
+                               .toolchain = "none: the emulated driver alone executes it",
+                               .licence = "Apache-2.0"};
 
-// An operator, whose kernel has its design's name.
-struct Operator {
-  std::string design;
-  ControlKind kind;
-  ordered_json shapes;
-};
-
-std::vector<Operator> Operators() {
-  std::vector<Operator> operators;
-  for (const uint32_t head_dim : {64u, 128u, 256u}) {
-    operators.push_back({absl::StrFormat("attention_%d", head_dim),
-                         ControlKind::kAttention,
-                         {{"head_dim", head_dim}}});
-  }
-  for (const char* format : {"q8_0", "q4_0", "bf16"}) {
-    operators.push_back(
-        {absl::StrFormat("gemm_%s", format), ControlKind::kGemm, {{"weight_format", format}}});
-  }
-  operators.push_back({"rows", ControlKind::kRows, ordered_json::object()});
-  return operators;
-}
-
-ordered_json Entry(const Device& device, const Operator& op, const std::string& xclbin,
-                   const char* code) {
-  ordered_json arguments = ordered_json::array();
-  for (const std::string& name : ArgumentNames(op.kind)) {
-    arguments.push_back({{"name", name}, {"index", 3 + arguments.size()}, {"group", 0}});
-  }
-  const ParameterPlace place;
-  return {{"name", op.design},
-          {"control", std::string(ControlKindName(op.kind))},
-          {"device", device.name},
-          {"columns", device.columns},
-          {"numbers", "bf16"},
-          {"xclbin", xclbin},
-          {"kernel", op.design},
-          {"code", code},
-          {"shapes", op.shapes},
-          {"arguments", arguments},
-          {"parameters",
-           {{"address", place.address}, {"lock", place.lock}, {"words", ParameterNames(op.kind)}}},
-          {"provenance",
-           {{"source", "services/npu_worker/emulator/array"},
-            {"revision", "of this build"},
-            {"toolchain", "none: the emulated driver alone executes it"}}},
-          {"licence", "Apache-2.0"}};
-}
-
-bool WriteXclbin(const std::filesystem::path& path, const Device& device,
-                 std::span<const Operator> operators) {
+bool WriteXclbin(const std::filesystem::path& path, const CatalogueDevice& device,
+                 std::span<const CatalogueOperator> operators) {
   AxlfOptions options;
   options.kernels.clear();
-  for (const Operator& op : operators) {
+  for (const CatalogueOperator& op : operators) {
     options.kernels.push_back(
-        {.name = op.design,
-         .num_data_buffers = static_cast<uint32_t>(ArgumentNames(op.kind).size()),
-         .pdi = MakeConfiguration(op.design)});
+        {.name = op.name,
+         .num_data_buffers = static_cast<uint32_t>(ArgumentNames(op.control).size()),
+         .pdi = MakeConfiguration(op.name)});
   }
-  options.num_columns = static_cast<uint16_t>(device.columns);
+  options.num_columns = static_cast<uint16_t>(device.array.num_columns);
   const std::string name = path.filename().string();
   for (size_t i = 0; i < options.uuid.size(); ++i) {
-    options.uuid[i] = static_cast<uint8_t>(name[i % name.size()] + device.columns);
+    options.uuid[i] = static_cast<uint8_t>(name[i % name.size()] + device.array.num_columns);
   }
   const auto xclbin = BuildAxlf(options);
   return xclbin.ok() && WriteFile(path, xclbin->data(), xclbin->size());
@@ -101,19 +53,20 @@ bool WriteManifest(const std::filesystem::path& folder, const ordered_json& oper
   return WriteFile(folder / "package.json", text.data(), text.size());
 }
 
-// `shared`: all operators are kernels of one xclbin.
-bool WritePackage(const std::filesystem::path& folder, const Device& device, bool shared,
+// `shared`: all operators are kernels of one xclbin.  `code`: as a package says it.
+bool WritePackage(const std::filesystem::path& folder, const CatalogueDevice& device, bool shared,
                   const char* code) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
-  const std::vector<Operator> operators = Operators();
+  const std::vector<CatalogueOperator>& operators = CatalogueOperators();
   constexpr char kShared[] = "operators.xclbin";
   if (shared && !WriteXclbin(folder / kShared, device, operators)) return false;
   ordered_json entries = ordered_json::array();
-  for (const Operator& op : operators) {
-    const std::string own = op.design + ".xclbin";
-    entries.push_back(Entry(device, op, shared ? kShared : own, code));
-    if (!shared && !WriteXclbin(folder / own, device, {&op, 1})) return false;
+  for (const CatalogueOperator& op : operators) {
+    const std::string xclbin = shared ? kShared : op.name + ".xclbin";
+    entries.push_back(OperatorEntry(device, op, xclbin, kOrigin));
+    entries.back()["code"] = code;
+    if (!shared && !WriteXclbin(folder / xclbin, device, {&op, 1})) return false;
   }
   return WriteManifest(folder, entries);
 }
@@ -126,7 +79,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "usage: %s DIR\n", argv[0]);
     return 2;
   }
-  for (const auto& device : tandem::npu::emulator::kDevices) {
+  for (const auto& device : tandem::npu::CatalogueDevices()) {
     const auto folder = std::filesystem::path(argv[1]) / device.name;
     if (!tandem::npu::emulator::WritePackage(folder / "package", device, true, "instructions") ||
         !tandem::npu::emulator::WritePackage(folder / "elf", device, true, "elf") ||
