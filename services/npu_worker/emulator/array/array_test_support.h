@@ -1,13 +1,17 @@
-// Device memory for tests of emulated arrays.
+// Device memory and designs for tests of emulated arrays.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "services/common/base/check.h"
 #include "services/npu_worker/emulator/address_space.h"
+#include "services/npu_worker/emulator/array/configuration.h"
+#include "services/npu_worker/emulator/array/recorded_design.h"
 
 namespace tandem::npu::emulator {
 
@@ -28,5 +32,15 @@ class DeviceMemory {
   AddressSpace space_;
   uint64_t next_ = 0x7000000000;
 };
+
+// The design that a test runs: of this folder, or what the operator's array design describes, where
+// TANDEM_ARRAY_DESIGNS names a folder of those.
+inline absl::StatusOr<EmulatedArray::DesignFactory> DesignUnderTest(const std::string& name,
+                                                                    const ArrayShape& shape) {
+  const char* const folder = std::getenv("TANDEM_ARRAY_DESIGNS");
+  if (folder == nullptr) return FindDesign(name, shape);
+  const char* const device = shape.generation == 3 ? "npu1" : "npu4";
+  return ReadRecordedDesign(std::string(folder) + "/" + device + "/" + name + ".json", shape);
+}
 
 }  // namespace tandem::npu::emulator

@@ -84,7 +84,7 @@ class Chunk {
     const uint64_t buffers[] = {memory.Add(queries_), memory.Add(cache_), memory.Add(output_),
                                 memory.Add(scratch_)};
     job_.array = array;
-    const auto design = FindDesign("attention_" + std::to_string(job_.head_dim), array);
+    const auto design = DesignUnderTest("attention_" + std::to_string(job_.head_dim), array);
     if (!design.ok()) return design.status();
     const AttentionRun rows = run();
     std::vector<Transaction> code;

@@ -83,7 +83,7 @@ class Product {
     DeviceMemory memory;
     const uint64_t buffers[] = {memory.Add(activations_), memory.Add(weights_),
                                 memory.Add(output_)};
-    const auto design = FindDesign("gemm_" + std::string(Traits(dtype_).name), job.array);
+    const auto design = DesignUnderTest("gemm_" + std::string(Traits(dtype_).name), job.array);
     if (!design.ok()) return design.status();
     const auto code = BuildGemm(job);
     if (!code.ok()) return code.status();

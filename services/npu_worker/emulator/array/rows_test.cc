@@ -57,7 +57,7 @@ class Rows {
     const uint64_t buffers[] = {memory.Add(first_), memory.Add(second_), memory.Add(output_),
                                 memory.Add(weights_)};
     job_.array = array;
-    const auto design = FindDesign("rows", array);
+    const auto design = DesignUnderTest("rows", array);
     if (!design.ok()) return design.status();
     const auto code = BuildRows(job_);
     if (!code.ok()) return code.status();
