@@ -64,7 +64,7 @@ mkdir -p "$mlir_aie/include/aie_api"
 touch "$mlir_aie/include/aie_api/aie.hpp"
 # Of one device it checks the programs' syntax, with the host's AIE API.
 program "$peano/bin/clang++" '#!/usr/bin/env bash' \
-  'case "$1" in --print-targets) echo "    aie2p - AI Engine"; exit ;; --version) echo "clang version 0 (fake)"; exit ;; esac' \
+  'case "$1" in --print-targets) printf "    aie2 - AI Engine\n    aie2p - AI Engine\n"; exit ;; --version) echo "clang version 0 (fake)"; exit ;; esac' \
   "echo \"clang \$*\" >>'$calls'" \
   "last=\${*: -1}; if grep -qsxF \"\${last##*/}\" '$work/fails'; then echo 'error: no such vector'; exit 1; fi" \
   'macros=(); for a in "$@"; do case "$a" in -D*) macros+=("$a") ;; esac; done' \
@@ -109,18 +109,21 @@ for kernel in names:
     layout += struct.pack("<II8s64s", 7, 1, b"\xff" * 8, f"{kernel}:{kernel}".encode())
 connections = [(argument, i, 1 if argument == 1 else 0) for i in range(len(names)) for argument in (1, 3, 4, 5, 6, 7)]
 connectivity = struct.pack("<i", len(connections)) + b"".join(struct.pack("<iii", *c) for c in connections)
-at = 456 + 2 * 40
+columns = 8 if "device(npu2)" in text else 4
+partition = bytearray(184)
+struct.pack_into("<H", partition, 32, 3 if os.path.exists("{{narrow}}") else columns)
+parts = ((8, layout), (27, connectivity), (32, bytes(partition)))
+at = 456 + len(parts) * 40
 head = bytearray(at)
 head[:7] = b"xclbin2"
-struct.pack_into("<Q", head, 304, at + len(layout) + len(connectivity))
-struct.pack_into("<I", head, 448, 2)
-struct.pack_into("<IxxxxQQQ", head, 456, 8, 0, 0, 0)
-for i, (kind, data) in enumerate(((8, layout), (27, connectivity))):
+struct.pack_into("<Q", head, 304, at + sum(len(data) for _, data in parts))
+struct.pack_into("<I", head, 448, len(parts))
+for i, (kind, data) in enumerate(parts):
     struct.pack_into("<I", head, 456 + 40 * i, kind)
     struct.pack_into("<QQ", head, 456 + 40 * i + 24, at, len(data))
     at += len(data)
 with open(arguments["xclbin-name"], "wb") as file:
-    file.write(bytes(head) + layout + connectivity)
+    file.write(bytes(head) + b"".join(data for _, data in parts))
 with open(arguments["xclbin-name"] + ".names", "w") as file:
     file.write(" ".join(names))
 AIECC
@@ -128,7 +131,7 @@ chmod +x "$mlir_aie/bin/aiecc"
 cp "$mlir_aie/bin/aiecc" "$work/aiecc.template"
 # $1: the flags that this release asks for an xclbin with.
 aiecc() {
-  sed -e "s|{{flags}}|$1|" -e "s|{{calls}}|$calls|" -e "s|{{fails}}|$work/fails|g" -e "s|{{drops}}|$work/drops|" \
+  sed -e "s|{{flags}}|$1|" -e "s|{{calls}}|$calls|" -e "s|{{fails}}|$work/fails|g" -e "s|{{drops}}|$work/drops|" -e "s|{{narrow}}|$work/narrow|" \
     "$work/aiecc.template" >"$mlir_aie/bin/aiecc"
 }
 aiecc "['--get-xclbin']"
@@ -180,9 +183,14 @@ says "operator rows for npu4: aiecc makes no xclbin of its array"
 [ ! -e "$clone/build/npu-kernels/npu4/package" ] || die "the package before is left"
 rm "$work/fails"
 
-echo "== an xclbin without the kernels that were merged"
+echo "== an xclbin without the kernels that were merged, or of fewer columns"
 touch "$work/drops"
 npu_kernels "" --device npu4
 [ "$code" = 1 ] || die "code $code"
 says "no kernel attention_128"
+rm "$work/drops"
+touch "$work/narrow"
+npu_kernels "" --device npu4 --operators rows
+[ "$code" = 1 ] || die "code $code"
+says "it is for 3 columns, operator rows has 8"
 echo "all of it holds"

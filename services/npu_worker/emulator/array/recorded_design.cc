@@ -46,6 +46,7 @@ struct WireEnd {
 struct RecordedTile {
   std::vector<std::byte> memory;
   LockCounts locks = LockCounts(64, 0);
+  LockCounts first_counts;
 };
 
 struct RecordedDescriptor {
@@ -56,6 +57,7 @@ struct RecordedDescriptor {
 // A DMA channel of a memory tile or a core's tile.
 struct RecordedChannel {
   std::string name;
+  Place place;
   RecordedTile* tile = nullptr;
   bool from_stream = false;
   std::vector<RecordedDescriptor> descriptors;
@@ -162,6 +164,16 @@ class RecordedDesign final : public Design {
     for (const auto& channel : channels_) {
       if (channel->position > 0) return channel->name + " has moved a part of an object";
     }
+    std::map<Place, LockCounts> left;
+    for (const auto& [place, tile] : tiles_) left[place] = tile.locks;
+    // An input has taken room for its next object.
+    for (const auto& channel : channels_) {
+      if (channel->holds) ++left[channel->place][channel->descriptors[channel->current].takes];
+    }
+    for (const auto& [place, tile] : tiles_) {
+      if (left[place] == tile.first_counts) continue;
+      return absl::StrFormat("objects are left in tile (%d, %d)", place.first, place.second);
+    }
     for (const auto& wire : wires_) {
       if (!std::ranges::all_of(wire->ends, &std::deque<uint32_t>::empty)) {
         return "words are left in a stream";
@@ -194,6 +206,7 @@ class RecordedDesign final : public Design {
     for (const Json& lock : description.at("locks")) {
       tiles_[PlaceOf(lock)].locks[lock.at("number").get<size_t>()] = lock.at("initial");
     }
+    for (auto& [place, tile] : tiles_) tile.first_counts = tile.locks;
   }
 
   uint32_t AddressOf(const Json& buffer) const {
@@ -203,7 +216,8 @@ class RecordedDesign final : public Design {
   void AddChannels(const Json& channels) {
     for (const Json& entry : channels) {
       auto channel = std::make_unique<RecordedChannel>();
-      channel->tile = &tiles_.at(PlaceOf(entry));
+      channel->place = PlaceOf(entry);
+      channel->tile = &tiles_.at(channel->place);
       channel->from_stream = entry.at("direction") == "from_stream";
       channel->name = absl::StrFormat("channel %d of tile (%d, %d)", entry.at("channel").get<int>(),
                                       entry.at("column").get<int>(), entry.at("row").get<int>());

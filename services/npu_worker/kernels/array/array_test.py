@@ -94,7 +94,7 @@ class ArraysTest(unittest.TestCase):
                 file.write(data)
                 file.flush()
                 with self.assertRaises(xclbin.XclbinError):
-                    xclbin.kernels(file.name)
+                    xclbin.read(file.name)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 """package.py DECLARATION XCLBIN --operators NAME... --source S --revision R --toolchain T
 
 Prints package.json of a merged xclbin: the operators' declarations, with the memory groups that the xclbin connects
-their arguments to.  Ends with 1 where a kernel or an argument is missing.
+their arguments to.  Ends with 1 where a kernel or an argument is missing, or for other columns.
 """
 
 import argparse
@@ -13,12 +13,14 @@ import sys
 import xclbin
 
 
-def entry_of(operator, kernels, arguments):
+def entry_of(operator, kernels, columns, arguments):
     """An operator's entry."""
     entry = operator["entry"]
     groups = kernels.get(entry["kernel"])
     if groups is None:
         raise xclbin.XclbinError(f"no kernel {entry['kernel']}, it has {', '.join(kernels)}")
+    if columns != entry["columns"]:
+        raise xclbin.XclbinError(f"it is for {columns} columns, operator {entry['name']} has {entry['columns']}")
     for argument in entry["arguments"]:
         if argument["index"] not in groups:
             raise xclbin.XclbinError(
@@ -45,9 +47,9 @@ def main():
     with open(arguments.declaration, encoding="utf-8") as file:
         declaration = json.load(file)
     try:
-        kernels = xclbin.kernels(arguments.xclbin)
+        kernels, columns = xclbin.read(arguments.xclbin)
         operators = [
-            entry_of(operator, kernels, arguments)
+            entry_of(operator, kernels, columns, arguments)
             for operator in declaration["operators"]
             if operator["entry"]["name"] in arguments.operators
         ]

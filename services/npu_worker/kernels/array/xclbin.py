@@ -1,11 +1,11 @@
-"""Reads the kernels of an xclbin: their names, and the memory groups that their arguments are connected to."""
+"""Reads an xclbin's kernels (their names, and the memory groups that their arguments are connected to) and columns."""
 
 import struct
 
 HEADER_BYTES = 456
 SECTION_BYTES = 40
 NUM_SECTIONS_AT = 448
-IP_LAYOUT, GROUP_CONNECTIVITY, CONNECTIVITY = 8, 27, 7
+CONNECTIVITY, IP_LAYOUT, GROUP_CONNECTIVITY, AIE_PARTITION = 7, 8, 27, 32
 
 
 class XclbinError(ValueError):
@@ -30,14 +30,15 @@ def sections(data):
     return found
 
 
-def kernels(path):
-    """{kernel: {argument's index: group}}."""
+def read(path):
+    """{kernel: {argument's index: group}}, and the number of columns."""
     with open(path, "rb") as file:
         found = sections(file.read())
     connectivity = found.get(GROUP_CONNECTIVITY, found.get(CONNECTIVITY))
-    if IP_LAYOUT not in found or connectivity is None:
-        raise XclbinError("it has no kernels, or no connectivity")
+    if IP_LAYOUT not in found or AIE_PARTITION not in found or connectivity is None:
+        raise XclbinError("it has no kernels, no connectivity or no columns")
     try:
+        (columns,) = struct.unpack_from("<H", found[AIE_PARTITION], 32)
         (count,) = struct.unpack_from("<i", found[IP_LAYOUT])
         # Name and instance: "gemm_q8_0:gemm_q8_0".
         names = [
@@ -51,4 +52,4 @@ def kernels(path):
             result[names[kernel]][argument] = group
     except (struct.error, UnicodeDecodeError, IndexError) as error:
         raise XclbinError(f"malformed: {error}") from error
-    return result
+    return result, columns
