@@ -1,5 +1,6 @@
 // From the fused projection to q, k and v ready for use, in float16: q and k normed and rotated
 // (rotate.glsl), v as it is.  APPEND: k and v go to the cache at once, at the row's position.
+// BF16: in bfloat16, for an NPU that attends; without APPEND.
 // One subgroup a head: x head (q heads, k heads, v heads), y row.
 // TEXELS: the inputs come through texel buffers.
 #version 460
@@ -9,6 +10,7 @@
 layout(local_size_x_id = 0) in;
 layout(constant_id = 3) const uint APPEND = 0;
 layout(constant_id = 4) const uint KV_FORMAT = 0;  // of the cache
+layout(constant_id = 5) const bool BF16 = false;
 #include "push/qk_norm_rope.glsl"
 
 #ifdef TEXELS
@@ -32,6 +34,10 @@ vec4 load_rotation(uint64_t table, uint i) { return load_vec4(table + uint64_t(i
 #endif
 
 void store(uint format, uint64_t to, uint vector, uint i, vec4 x) {
+  if (BF16) {
+    store_bf16x4(to + (uint64_t(vector) * head_dim + i) * 2, x);
+    return;
+  }
   store_kv4(format, to, vector, i, kv_pack4(format, x), block_tokens, head_dim);
 }
 

@@ -12,6 +12,7 @@
 //                    bytes.  In a chunk of 128 columns lane 4 g + t has columns 32 t .. 32 t + 31 of
 //                    row g: piece q is columns 32 t + 16 h + 4 q + {0, 2, 1, 3} for h = 0, 1.
 //                    Elements beyond cols are undefined.
+//   kActivationBf16  bfloat16 [rows, cols]: attention that an NPU computed.  Only read.
 //
 // services/gpu_worker/kernels/activation_format.h is the same for the host.
 #ifndef TANDEM_ACTIVATION_GLSL
@@ -26,7 +27,7 @@ uint64_t activation_row_bytes(uint format, uint cols) {
   if (format == kActivationFragments) {
     return uint64_t((cols + kFragmentElements - 1) / kFragmentElements) * (kFragmentElements * 2);
   }
-  return uint64_t(cols) * (format == kActivationF16 ? 2 : 4);
+  return uint64_t(cols) * (format == kActivationF16 || format == kActivationBf16 ? 2 : 4);
 }
 
 // Where row `row` begins.

@@ -11,6 +11,7 @@
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_shuffle : require
 #extension GL_KHR_shader_subgroup_shuffle_relative : require
+#include "bf16.glsl"
 #include "numbers.glsl"
 #include "pack_halves.glsl"
 #include "push.glsl"
@@ -40,6 +41,14 @@ vec4 load_half4(uint64_t address) {
 }
 void store_half4(uint64_t address, vec4 value) {
   Long(address).v = pack64(uvec2(pack_halves(value.xy), pack_halves(value.zw)));
+}
+
+vec4 load_bf16x4(uint64_t address) {
+  uvec2 bits = unpack32(Long(address).v);
+  return vec4(unpack_bf16(bits.x), unpack_bf16(bits.y));
+}
+void store_bf16x4(uint64_t address, vec4 value) {
+  Long(address).v = pack64(uvec2(pack_bf16(value.xy), pack_bf16(value.zw)));
 }
 
 // Sum and maximum over the subgroup in one fixed order: the same bits whatever surrounds it.

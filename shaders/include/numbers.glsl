@@ -39,6 +39,7 @@ const uint kAttentionEntryBytes = 16;  // AttentionRow and AttentionTile
 
 // services/gpu_worker/kernels/activation_format.h, see activation.glsl.
 const uint kActivationF32 = 0, kActivationF16 = 1, kActivationInt8 = 2, kActivationFragments = 3;
+const uint kActivationBf16 = 4;
 const uint kFragmentElements = 128;
 const uint kUnitElements = 256;
 const uint kUnitBytes = 288;

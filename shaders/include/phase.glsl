@@ -43,6 +43,10 @@ vec4 load_passed_half4(uint64_t address) {
   uvec2 bits = load_passed_uvec2(address);
   return vec4(unpackHalf2x16(bits.x), unpackHalf2x16(bits.y));
 }
+vec4 load_passed_bf16x4(uint64_t address) {
+  uvec2 bits = load_passed_uvec2(address);
+  return vec4(unpack_bf16(bits.x), unpack_bf16(bits.y));
+}
 
 // For memory too.  On an H200 groupMemoryBarrier waits for all loads that are under way, those of
 // weights included; this does not.

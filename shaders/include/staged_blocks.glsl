@@ -46,6 +46,10 @@ void stage_quantized(uint to, uint m0, uint rows, uint u, uint lane) {
       uvec4 bits = load_input(row + k * 2);
       a[m] = vec4(unpackHalf2x16(bits.x), unpackHalf2x16(bits.y));
       b[m] = vec4(unpackHalf2x16(bits.z), unpackHalf2x16(bits.w));
+    } else if (X_FORMAT == kActivationBf16) {
+      uvec4 bits = load_input(row + k * 2);
+      a[m] = vec4(unpack_bf16(bits.x), unpack_bf16(bits.y));
+      b[m] = vec4(unpack_bf16(bits.z), unpack_bf16(bits.w));
     } else {
       a[m] = uintBitsToFloat(load_input(row + k * 4));
       b[m] = uintBitsToFloat(load_input(row + k * 4 + 16));

@@ -44,6 +44,11 @@ void load_input(uint64_t from[X_TURNS], uint chunk, uint k_dim, out uvec4 held[X
   }
 }
 
+// A pair of elements as float16.
+uint input_halves(uint pair) {
+  return X_FORMAT == kActivationBf16 ? bf16_as_halves(pair) : pair;
+}
+
 // Word of quarter t: pair h of the four elements of a step, words a and b.
 uint input_pair(uint a, uint b, uint h) {
   if (HALVES) return h == 0 ? a : b;
@@ -61,7 +66,8 @@ void store_input(uvec4 held[X_WORDS], uint turn) {
       [[unroll]] for (uint h = 0; h < 2; ++h) {
         uvec4 v;
         [[unroll]] for (uint t = 0; t < 4; ++t) {
-          v[t] = input_pair(held[4 * i + t][2 * j], held[4 * i + t][2 * j + 1], h);
+          v[t] = input_pair(input_halves(held[4 * i + t][2 * j]),
+                            input_halves(held[4 * i + t][2 * j + 1]), h);
         }
         shared_words[to + 2 * s + h] = v;
       }

@@ -18,7 +18,8 @@ layout(constant_id = 4) const uint COLUMNS = 32;  // of a subgroup: 16, 32 or 64
 layout(constant_id = 5) const uint ROWS = 32;     // a multiple of 16
 layout(constant_id = 6) const uint SUBGROUPS = 4;
 layout(constant_id = 7) const uint CHUNK = 64;
-layout(constant_id = 8) const uint OUTPUT = 0;  // see coop_output.glsl
+layout(constant_id = 8) const uint OUTPUT = 0;    // see coop_output.glsl
+layout(constant_id = 9) const uint X_FORMAT = 1;  // kActivationF16, or kActivationBf16
 #include "push/coop_matmul.glsl"
 
 const uint THREADS = SUBGROUPS * 32;

@@ -18,7 +18,7 @@ layout(constant_id = 0) const uint THREADS = 32;
 layout(constant_id = 4) const bool WHOLE_CHUNKS = true;  // the columns are a multiple of 128
 layout(constant_id = 5) const uint ROWS = 8;             // a multiple of 8
 layout(constant_id = 7) const uint SPLIT_K = 1;
-layout(constant_id = 8) const uint X_FORMAT = 3;  // kActivationFragments, or kActivationF16
+layout(constant_id = 8) const uint X_FORMAT = 3;  // kActivationFragments, kActivationF16 or kActivationBf16
 layout(constant_id = 9) const bool GEGLU = false;
 layout(constant_id = 12) const uint OUT_FORMAT = 0;  // with GEGLU
 #include "push/matvec.glsl"
@@ -57,7 +57,11 @@ uvec4 load_piece(uint64_t pieces, uint chunk, uint q) {
     return load_uvec4(pieces + chunk * (8 * CHUNK * 2) + q * 512);
   }
   uint64_t at = pieces + chunk * (CHUNK * 2) + q * 8;
-  return uvec4(fragment_pairs(unpack32(Long(at).v)), fragment_pairs(unpack32(Long(at + 32).v)));
+  uvec4 bits = uvec4(unpack32(Long(at).v), unpack32(Long(at + 32).v));
+  if (X_FORMAT == kActivationBf16) {
+    [[unroll]] for (uint i = 0; i < 4; ++i) bits[i] = bf16_as_halves(bits[i]);
+  }
+  return uvec4(fragment_pairs(bits.xy), fragment_pairs(bits.zw));
 }
 
 MatrixB step_of(uvec4 piece, uint h) {

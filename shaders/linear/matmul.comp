@@ -14,13 +14,15 @@
 layout(local_size_x_id = 0) in;
 layout(constant_id = 4) const uint ROWS = 1;
 layout(constant_id = 5) const uint COLUMNS = 2;
-layout(constant_id = 6) const bool X_F16 = false;
+layout(constant_id = 6) const uint X_FORMAT = 0;  // kActivationF32, kActivationF16 or kActivationBf16
 layout(constant_id = 7) const bool GEGLU = false;
 #include "push/matmul.glsl"
 
 vec4 load_x(uint row, uint k) {
   uint64_t element = uint64_t(row) * k_dim + k;
-  return X_F16 ? load_half4(x + element * 2) : load_vec4(x + element * 4);
+  if (X_FORMAT == kActivationF16) return load_half4(x + element * 2);
+  if (X_FORMAT == kActivationBf16) return load_bf16x4(x + element * 2);
+  return load_vec4(x + element * 4);
 }
 
 // The lane's row n of w; the subgroup's begin at n0.

@@ -68,7 +68,9 @@ void stage_floats(uint to, uint m0, uint rows, uint u, uint lane) {
     uint64_t row = x_row(m0 + min(at / 16, rows - 1));
     vec4 v = vec4(0.0);
     if (k < k_dim) {
-      v = X_FORMAT == kActivationF16 ? load_passed_half4(row + k * 2) : load_passed_vec4(row + k * 4);
+      v = X_FORMAT == kActivationF16    ? load_passed_half4(row + k * 2)
+          : X_FORMAT == kActivationBf16 ? load_passed_bf16x4(row + k * 2)
+                                        : load_passed_vec4(row + k * 4);
     }
     loaded[i] = floatBitsToUint(v);
   }

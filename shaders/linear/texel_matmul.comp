@@ -1,5 +1,5 @@
 // matmul.comp for software devices: the same products, weights and x read through texel buffers.
-// X_FORMAT: rgba32f or rgba16f.
+// X_FORMAT: rgba32f or rgba16f; or rg32ui with X_BF16, as no texel format is bfloat16.
 //
 // A lane owns COLUMNS rows of w and ROWS rows of x as there.  Every output is one chain of fused
 // multiply-adds for each block of 32 columns, in ascending order, and one over the blocks, whatever
@@ -14,7 +14,17 @@ layout(local_size_x_id = 0) in;
 layout(constant_id = 4) const uint ROWS = 1;
 layout(constant_id = 5) const uint COLUMNS = 4;
 layout(constant_id = 6) const bool GEGLU = false;
-layout(binding = 0, X_FORMAT) uniform readonly restrict imageBuffer x;  // [rows, k_dim / 4]
+// [rows, k_dim / 4]
+#ifdef X_BF16
+layout(binding = 0, X_FORMAT) uniform readonly restrict uimageBuffer x;
+vec4 load_x(uint texel) {
+  uvec4 bits = imageLoad(x, int(texel));
+  return vec4(unpack_bf16(bits.x), unpack_bf16(bits.y));
+}
+#else
+layout(binding = 0, X_FORMAT) uniform readonly restrict imageBuffer x;
+vec4 load_x(uint texel) { return imageLoad(x, int(texel)); }
+#endif
 #include "push/texel_matmul.glsl"
 
 // The lane's row n of w; the subgroup's begin at n0.
@@ -46,7 +56,7 @@ void main() {
       [[unroll]] for (uint n = 0; n < COLUMNS; ++n) load_group(w[n], block / 8);
     }
     vec4 xs[ROWS];
-    [[unroll]] for (uint m = 0; m < ROWS; ++m) xs[m] = imageLoad(x, int(at[m] + block * 8));
+    [[unroll]] for (uint m = 0; m < ROWS; ++m) xs[m] = load_x(at[m] + block * 8);
     [[unroll]] for (uint n = 0; n < COLUMNS; ++n) {
       WeightBlock b = load_block(w[n], block);
       float part[ROWS];

@@ -50,13 +50,14 @@ inline uint32_t VisionOrdinal(uint32_t num_layers) { return NumStages(num_layers
 uint32_t StageOrdinal(Stage stage, uint32_t num_layers);
 Stage StageAt(uint32_t ordinal, uint32_t num_layers);
 
-// The activations that can cross from one worker to another, as bits of a mask.  Shapes per row:
+// The activations that can cross from one worker to another, as bits of a mask.  Shapes per row;
+// "16 bits": float16 or bfloat16, one of them for all ports of a plan (Plan::port_dtype).
 enum class Port : uint32_t {
   kResidual = 1u << 0,    // float32 [hidden_dim]
-  kQ = 1u << 1,           // float16 [num_heads, head_dim]
-  kK = 1u << 2,           // float16 [num_kv_heads, head_dim]
-  kV = 1u << 3,           // float16 [num_kv_heads, head_dim]
-  kAttention = 1u << 4,   // float16 [num_heads, head_dim]
+  kQ = 1u << 1,           // 16 bits [num_heads, head_dim]
+  kK = 1u << 2,           // 16 bits [num_kv_heads, head_dim]
+  kV = 1u << 3,           // 16 bits [num_kv_heads, head_dim]
+  kAttention = 1u << 4,   // 16 bits [num_heads, head_dim]
   kProjection = 1u << 5,  // float32 [hidden_dim]
 };
 inline constexpr int kNumPorts = 6;

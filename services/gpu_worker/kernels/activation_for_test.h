@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "services/common/base/half.h"
 #include "services/common/testing/compare.h"
 #include "services/gpu_worker/kernels/activation_format.h"
 #include "services/gpu_worker/kernels/kernel_test_device.h"
@@ -20,15 +21,17 @@ inline uint64_t FragmentByte(uint32_t k) {
 
 // Rows whose blocks of 32 quantise without doubt: every element lies within a quarter of a step
 // from a whole number of steps, and one is the highest, 127 of them.  `cols`: a multiple of 32.
+// `whole`: all are whole numbers of steps, and so exact in bfloat16.
 struct TestActivations {
-  TestActivations(uint32_t num_rows, uint32_t num_cols, uint32_t seed)
+  TestActivations(uint32_t num_rows, uint32_t num_cols, uint32_t seed, bool whole = false)
       : rows(num_rows), cols(num_cols) {
     std::mt19937 random(seed);
     for (uint32_t block = 0; block < rows * cols / 32; ++block) {
       const float step = std::exp2(-static_cast<float>(random() % 8)) / 64.0f;
       for (uint32_t e = 0; e < 32; ++e) {
         const int q = e == block % 32 ? 127 : static_cast<int>(random() % 253) - 126;
-        const float off = e == block % 32 ? 0.0f : (static_cast<float>(random() % 9) - 4) / 16.0f;
+        const float off =
+            whole || e == block % 32 ? 0.0f : (static_cast<float>(random() % 9) - 4) / 16.0f;
         floats.push_back(step * (static_cast<float>(q) + off));
         quantized.push_back(static_cast<int8_t>(q));
         stand_for.push_back(step * static_cast<float>(q));
@@ -48,6 +51,11 @@ struct TestActivations {
       } else if (format == ActivationFormat::kF16) {
         const auto halves = testing::FloatsToHalves(std::span(floats).subspan(first, cols));
         std::memcpy(row, halves.data(), row_bytes);
+      } else if (format == ActivationFormat::kBf16) {
+        for (uint32_t k = 0; k < cols; ++k) {
+          const uint16_t bits = FloatToBf16(floats[first + k]);
+          std::memcpy(row + k * 2, &bits, 2);
+        }
       } else if (format == ActivationFormat::kFragments) {
         const auto halves = testing::FloatsToHalves(std::span(floats).subspan(first, cols));
         for (uint32_t k = 0; k < cols; ++k) std::memcpy(row + FragmentByte(k), &halves[k], 2);

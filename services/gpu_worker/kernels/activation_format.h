@@ -11,6 +11,7 @@ enum class ActivationFormat : uint32_t {
   kF16 = 1,        // value = element * the tensor's scale
   kInt8 = 2,       // units of 256 elements in blocks of 32
   kFragments = 3,  // as kF16, in the order in which lanes of matrices read them
+  kBf16 = 4,  // attention that another worker computed; matmuls read it, nothing here writes it
 };
 
 inline constexpr uint32_t kUnitElements = 256;
@@ -26,6 +27,7 @@ constexpr uint64_t ActivationRowBytes(ActivationFormat format, uint64_t cols) {
     case ActivationFormat::kF32:
       return cols * 4;
     case ActivationFormat::kF16:
+    case ActivationFormat::kBf16:
       return cols * 2;
     case ActivationFormat::kInt8:
       return (cols + kUnitElements - 1) / kUnitElements * kUnitBytes;

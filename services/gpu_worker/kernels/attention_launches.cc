@@ -26,6 +26,7 @@ constexpr auto kPaged = {
     spirv::Module(shaders::kTiledRows),        spirv::Module(shaders::kChains)};
 constexpr uint32_t kAppend = ConstantId("APPEND", kRopes);
 constexpr uint32_t kRopeKvFormat = ConstantId("KV_FORMAT", kRopes);
+constexpr uint32_t kRopeBf16 = ConstantId("BF16", kRopes);
 constexpr uint32_t kAppendKvFormat = ConstantId("KV_FORMAT", {shaders::kKvAppend});
 constexpr uint32_t kPlainHeadDim = ConstantId("HEAD_DIM", kPlain);
 constexpr uint32_t kPlainQueries = ConstantId("QUERIES", kPlain);
@@ -126,7 +127,9 @@ Launch QkNormRopeAppendLaunch(const Tuning& tuning, const QkNormRopePush& push, 
   return launch;
 }
 
-Launch QkNormRopeLaunch(const Tuning& tuning, const QkNormRopePush& push, uint32_t max_rows) {
+Launch QkNormRopeLaunch(const Tuning& tuning, const QkNormRopePush& push, uint32_t max_rows,
+                        DType port_dtype) {
+  TANDEM_CHECK(port_dtype == DType::kF16 || port_dtype == DType::kBf16);
   Launch launch = MakeLaunch(KernelId::kQkNormRope, tuning.subgroup_size, push,
                              push.num_heads + 2 * push.num_kv_heads, max_rows);
   const uint64_t head_bytes = uint64_t{push.head_dim} * 4;
@@ -139,6 +142,7 @@ Launch QkNormRopeLaunch(const Tuning& tuning, const QkNormRopePush& push, uint32
                           {push.k_weight, head_bytes, kTexel},
                           {push.rotation, vulkan::kToTheEnd, kTexel}});
   }
+  if (port_dtype == DType::kBf16) launch.constants[kRopeBf16] = 1;
   return launch;
 }
 

@@ -19,7 +19,9 @@ namespace tandem::gpu {
 enum class KvFormat : uint32_t { kF16 = 0, kQ8_0 = 1 };
 
 // `kv_dtype` everywhere: of the layer's cache, valid for head_dim (common/tensor/kv_format.h).
-Launch QkNormRopeLaunch(const Tuning& tuning, const QkNormRopePush& push, uint32_t max_rows);
+// `port_dtype`: of q, k and v, kF16 or kBf16.
+Launch QkNormRopeLaunch(const Tuning& tuning, const QkNormRopePush& push, uint32_t max_rows,
+                        DType port_dtype = DType::kF16);
 // push.k and push.v are the layer's cache.
 Launch QkNormRopeAppendLaunch(const Tuning& tuning, const QkNormRopePush& push, DType kv_dtype,
                               uint32_t max_rows);

@@ -75,12 +75,16 @@ TEST_P(CoopMatvecFormTest, ActivatesPairsOfRows) {
 }
 
 TEST_P(CoopMatvecFormTest, OrdersHalvesOnItsWay) {
-  Check({.format = GetParam(),
-         .shape = {.narrow = true, .teams = 2, .rows = 8},
-         .rows = 6,
-         .n_dim = 40,
-         .k_dim = 416,
-         .x_format = ActivationFormat::kF16});
+  for (const ActivationFormat x : {ActivationFormat::kF16, ActivationFormat::kBf16}) {
+    for (const uint32_t rows : {1u, 3u, 6u, 17u}) {
+      Check({.format = GetParam(),
+             .shape = {.narrow = true, .teams = 2, .rows = 8},
+             .rows = rows,
+             .n_dim = 40,
+             .k_dim = 416,
+             .x_format = x});
+    }
+  }
 }
 
 // The same division of k gives the same bits, whatever else differs.

@@ -29,6 +29,7 @@ enum class KernelId : uint8_t {
   kMatvec,
   kTexelMatmulF32,
   kTexelMatmulF16,
+  kTexelMatmulBf16,
   kCoopMatvec,
   kQkNormRope,
   kQkNormRopeTexels,

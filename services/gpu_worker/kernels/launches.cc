@@ -14,7 +14,8 @@ namespace {
 using spirv::ConstantId;
 
 constexpr auto kMatmuls = {spirv::Module(shaders::kMatmul), spirv::Module(shaders::kTexelMatmulF32),
-                           spirv::Module(shaders::kTexelMatmulF16)};
+                           spirv::Module(shaders::kTexelMatmulF16),
+                           spirv::Module(shaders::kTexelMatmulBf16)};
 constexpr auto kAddNorms = {spirv::Module(shaders::kAddNorm),
                             spirv::Module(shaders::kAddNormTexels),
                             spirv::Module(shaders::kAddNormWide)};
@@ -31,18 +32,40 @@ constexpr uint32_t kAddNormHeld = ConstantId("HELD", {shaders::kAddNormWide});
 constexpr uint32_t kMatmulDtype = ConstantId("WEIGHT_DTYPE", kMatmuls);
 constexpr uint32_t kMatmulRows = ConstantId("ROWS", kMatmuls);
 constexpr uint32_t kMatmulColumns = ConstantId("COLUMNS", kMatmuls);
-constexpr uint32_t kMatmulXF16 = ConstantId("X_F16", {shaders::kMatmul});
+constexpr uint32_t kMatmulXFormat = ConstantId("X_FORMAT", {shaders::kMatmul});
 constexpr uint32_t kMatmulGeglu = ConstantId("GEGLU", {shaders::kMatmul});
 constexpr uint32_t kHeadMasked =
     ConstantId("MASKED", {shaders::kHeadSlice, shaders::kHeadSliceTexels, shaders::kHeadMerge});
-constexpr uint32_t kTexelMatmulGeglu =
-    ConstantId("GEGLU", {shaders::kTexelMatmulF32, shaders::kTexelMatmulF16});
+constexpr uint32_t kTexelMatmulGeglu = ConstantId(
+    "GEGLU", {shaders::kTexelMatmulF32, shaders::kTexelMatmulF16, shaders::kTexelMatmulBf16});
 
 // The fewest threads that hold a row in as few pieces as the most threads do: idle ones only wait.
 uint32_t WideNormThreads(const Tuning& tuning, uint32_t cols) {
   const uint32_t held = DivideUp(cols, uint64_t{tuning.wide_norm_threads} * 4);
   const uint32_t whole = std::max(32u, tuning.subgroup_size);
   return std::min(DivideUp(cols, uint64_t{held} * 4 * whole) * whole, tuning.wide_norm_threads);
+}
+
+// The texel of x, four elements, and the form of texel_matmul.comp that reads it.
+VkFormat XTexel(ActivationFormat format) {
+  switch (format) {
+    case ActivationFormat::kF16:
+      return VK_FORMAT_R16G16B16A16_SFLOAT;
+    case ActivationFormat::kBf16:
+      return VK_FORMAT_R32G32_UINT;
+    default:
+      return VK_FORMAT_R32G32B32A32_SFLOAT;
+  }
+}
+KernelId TexelMatmulOf(ActivationFormat format) {
+  switch (format) {
+    case ActivationFormat::kF16:
+      return KernelId::kTexelMatmulF16;
+    case ActivationFormat::kBf16:
+      return KernelId::kTexelMatmulBf16;
+    default:
+      return KernelId::kTexelMatmulF32;
+  }
 }
 
 // What texel_matmul.comp reads; nothing where texel buffers cannot hold it.
@@ -54,8 +77,8 @@ std::optional<vulkan::TexelViews> PlainMatmulTexels(const Tuning& tuning,
   const uint64_t x_texels = uint64_t{args.max_rows} * weights.cols / 4;
   if (x_texels > tuning.max_texels) return std::nullopt;
   vulkan::TexelViews views;
-  views[0] = {args.x, x_texels * (args.x_f16 ? 8 : 16),
-              args.x_f16 ? VK_FORMAT_R16G16B16A16_SFLOAT : VK_FORMAT_R32G32B32A32_SFLOAT};
+  views[0] = {args.x, ActivationBytes(args.x_format, args.max_rows, weights.cols),
+              XTexel(args.x_format)};
   const std::vector<Plane> planes = PlanesOf(weights.dtype, shard.num_rows, weights.cols);
   for (size_t p = 0; p + 1 < views.size(); ++p) {
     const size_t plane = p < planes.size() ? p : 0;  // those the format lacks: bound, not read
@@ -83,6 +106,7 @@ const KernelTraits& Traits(KernelId id) {
       {"matvec", shaders::kMatvec},
       {"texel_matmul_f32", shaders::kTexelMatmulF32},
       {"texel_matmul_f16", shaders::kTexelMatmulF16},
+      {"texel_matmul_bf16", shaders::kTexelMatmulBf16},
       {"coop_matvec", shaders::kCoopMatvec},
       {"qk_norm_rope", shaders::kQkNormRope},
       {"qk_norm_rope_texels", shaders::kQkNormRopeTexels},
@@ -199,6 +223,8 @@ Launch PlainMatmulLaunch(const Tuning& tuning, const DeviceTensor& weights,
                          const DeviceShard& shard, const PlainMatmulArgs& args) {
   const uint64_t per_column = args.geglu ? 2 : 1;
   TANDEM_CHECK(shard.first_row % per_column == 0 && shard.num_rows % per_column == 0);
+  TANDEM_CHECK(args.x_format != ActivationFormat::kInt8 &&
+               args.x_format != ActivationFormat::kFragments);
   const uint32_t rows = std::min(std::bit_floor(args.max_rows), tuning.matmul_rows);
   const uint32_t local = tuning.subgroup_size * tuning.matmul_subgroups;
   const uint32_t groups_x = DivideUp(shard.num_rows, uint64_t{local} * tuning.matmul_columns);
@@ -211,8 +237,7 @@ Launch PlainMatmulLaunch(const Tuning& tuning, const DeviceTensor& weights,
                                .out_stride = args.out_stride,
                                .out_column = static_cast<uint32_t>(shard.first_row / per_column),
                                .first_row = args.first_row};
-    const KernelId kernel = args.x_f16 ? KernelId::kTexelMatmulF16 : KernelId::kTexelMatmulF32;
-    Launch launch = MakeLaunch(kernel, local, push, groups_x, groups_y);
+    Launch launch = MakeLaunch(TexelMatmulOf(args.x_format), local, push, groups_x, groups_y);
     launch.texels = texels;
     launch.constants[kMatmulDtype] = static_cast<uint32_t>(weights.dtype);
     launch.constants[kMatmulRows] = rows;
@@ -233,7 +258,7 @@ Launch PlainMatmulLaunch(const Tuning& tuning, const DeviceTensor& weights,
   launch.constants[kMatmulDtype] = static_cast<uint32_t>(weights.dtype);
   launch.constants[kMatmulRows] = rows;
   launch.constants[kMatmulColumns] = tuning.matmul_columns;
-  launch.constants[kMatmulXF16] = args.x_f16 ? 1 : 0;
+  launch.constants[kMatmulXFormat] = static_cast<uint32_t>(args.x_format);
   launch.constants[kMatmulGeglu] = args.geglu ? 1 : 0;
   return launch;
 }

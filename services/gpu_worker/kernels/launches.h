@@ -76,7 +76,7 @@ Launch AddNormLaunch(const Tuning& tuning, const AddNormPush& push, uint32_t max
 struct PlainMatmulArgs {
   uint64_t count = 0;  // address of the number of rows
   uint64_t x = 0;
-  bool x_f16 = false;
+  ActivationFormat x_format = ActivationFormat::kF32;  // or kF16, kBf16
   uint64_t destination = 0;
   uint32_t out_stride = 0;
   bool geglu = false;  // rows 2i and 2i + 1 of the weights make column i

@@ -37,7 +37,7 @@ bool TakesInputNorm(const Tuning& tuning, const Matmul& matmul, const DeviceTens
          CanNormInput(tuning, weights, matmul.shape);
 }
 
-void TakeAttention(Matmul& matmul) { matmul.input = ActivationFormat::kF16; }
+void TakeAttention(Matmul& matmul, ActivationFormat format) { matmul.input = format; }
 
 void MatchGeglu(const Matmul& geglu, const DeviceTensor& weights, Matmul& reader) {
   const bool whole_blocks =
@@ -54,6 +54,8 @@ void MatchGeglu(const Matmul& geglu, const DeviceTensor& weights, Matmul& reader
         return is_matvec && !geglu.shape.narrow && whole_blocks;
       case ActivationFormat::kFragments:
         return is_matvec && geglu.shape.narrow;
+      case ActivationFormat::kBf16:
+        break;
     }
     return false;
   };
@@ -88,6 +90,7 @@ Launch MatmulLaunch(const Tuning& tuning, const Matmul& matmul, const DeviceTens
           tuning, weights, shard,
           {.count = args.count,
            .x = args.x,
+           .x_format = matmul.input,
            .x_scale = matmul.input_scale,
            .output = !args.geglu                                 ? MatrixOutput::kF32
                      : args.out_format == ActivationFormat::kF16 ? MatrixOutput::kGegluF16
@@ -103,7 +106,7 @@ Launch MatmulLaunch(const Tuning& tuning, const Matmul& matmul, const DeviceTens
   return PlainMatmulLaunch(tuning, weights, shard,
                            {.count = args.count,
                             .x = args.x,
-                            .x_f16 = matmul.input == ActivationFormat::kF16,
+                            .x_format = matmul.input,
                             .destination = args.destination,
                             .out_stride = args.out_stride,
                             .geglu = args.geglu,

@@ -43,8 +43,8 @@ std::vector<Matmul> ChooseMatmuls(const Tuning& tuning, std::span<const DeviceTe
 // Only with one row.
 bool TakesInputNorm(const Tuning& tuning, const Matmul& matmul, const DeviceTensor& weights,
                     uint32_t max_rows);
-// Sets the input of `matmul` to attention's float16.
-void TakeAttention(Matmul& matmul);
+// Sets the input of `matmul` to attention's format: kF16, or kBf16 that another worker wrote.
+void TakeAttention(Matmul& matmul, ActivationFormat format);
 // Chooses the format between the matmul with GeGLU over `weights` and the matmul that reads it.
 void MatchGeglu(const Matmul& geglu, const DeviceTensor& weights, Matmul& reader);
 

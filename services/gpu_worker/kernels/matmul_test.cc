@@ -16,15 +16,23 @@ struct Case {
   uint32_t rows = 1;
   uint32_t n_dim = 1;
   uint32_t k_dim = 32;
-  bool x_f16 = false;
+  ActivationFormat x_format = ActivationFormat::kF32;
   bool geglu = false;
   std::vector<uint64_t> shard_rows = {};
 };
 
 std::ostream& operator<<(std::ostream& out, const Case& c) {
   return out << Traits(c.dtype).name << " rows " << c.rows << " n " << c.n_dim << " k " << c.k_dim
-             << (c.x_f16 ? " f16" : "") << (c.geglu ? " geglu" : "") << " shards "
+             << " x " << static_cast<int>(c.x_format) << (c.geglu ? " geglu" : "") << " shards "
              << c.shard_rows.size();
+}
+
+// In float16 or bfloat16.
+std::vector<uint16_t> Narrow(std::span<const float> x, ActivationFormat format) {
+  std::vector<uint16_t> numbers(x.size());
+  std::ranges::transform(x, numbers.begin(),
+                         format == ActivationFormat::kBf16 ? FloatToBf16 : FloatToHalf);
+  return numbers;
 }
 
 class MatmulTest : public KernelTest {
@@ -43,15 +51,16 @@ class MatmulTest : public KernelTest {
     const DeviceArray step = MakeStep(c.rows);
     std::vector<float> all = x;  // rows past the count are never read
     all.resize(size_t{std::max(bucket, c.rows)} * c.k_dim, std::numeric_limits<float>::quiet_NaN());
-    const DeviceArray input =
-        c.x_f16 ? DeviceArray(device(), testing::FloatsToHalves(all)) : DeviceArray(device(), all);
+    const DeviceArray input = c.x_format == ActivationFormat::kF32
+                                  ? DeviceArray(device(), all)
+                                  : DeviceArray(device(), Narrow(all, c.x_format));
     const DeviceArray output(device(), uint64_t{c.rows} * stride * sizeof(float));
     std::vector<Launch> launches;
     for (const DeviceShard& shard : matrix.tensor.shards) {
       launches.push_back(PlainMatmulLaunch(tuning_, matrix.tensor, shard,
                                            {.count = RowCount(step),
                                             .x = input.address(),
-                                            .x_f16 = c.x_f16,
+                                            .x_format = c.x_format,
                                             .destination = output.address(),
                                             .out_stride = stride,
                                             .geglu = c.geglu,
@@ -73,7 +82,10 @@ class MatmulTest : public KernelTest {
     SCOPED_TRACE(c);
     const PackedMatrix matrix(device(), c.dtype, c.n_dim, c.k_dim, 1, c.shard_rows);
     std::vector<float> x = RandomFloats(size_t{c.rows} * c.k_dim, 2);
-    if (c.x_f16) x = testing::HalvesToFloats(testing::FloatsToHalves(x));
+    if (c.x_format != ActivationFormat::kF32) {
+      std::ranges::transform(Narrow(x, c.x_format), x.begin(),
+                             c.x_format == ActivationFormat::kBf16 ? Bf16ToFloat : HalfToFloat);
+    }
     const std::vector<float> actual = Multiply(c, matrix, x, std::bit_ceil(c.rows));
     std::vector<float> expected(size_t{c.rows} * c.n_dim);
     reference::MatMul(x, c.rows, matrix.values, expected);
@@ -129,7 +141,11 @@ TEST_P(MatmulFormatTest, MatchesTheReferenceAtOddShapes) {
     Check({.dtype = dtype, .rows = rows, .n_dim = 43, .k_dim = k});
   }
   Check({.dtype = dtype, .rows = 5, .n_dim = 41, .k_dim = k, .shard_rows = {1, 17, 6}});
-  Check({.dtype = dtype, .rows = 5, .n_dim = 41, .k_dim = k, .x_f16 = true});
+  for (const auto format : {ActivationFormat::kF16, ActivationFormat::kBf16}) {
+    for (const uint32_t rows : {1u, 3u, 17u}) {
+      Check({.dtype = dtype, .rows = rows, .n_dim = 41, .k_dim = k, .x_format = format});
+    }
+  }
   Check({.dtype = dtype, .rows = 9, .n_dim = 50, .k_dim = k, .geglu = true, .shard_rows = {2, 26}});
 }
 

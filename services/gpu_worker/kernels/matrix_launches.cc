@@ -21,6 +21,7 @@ constexpr uint32_t kRows = ConstantId("ROWS", kKernels);
 constexpr uint32_t kSubgroups = ConstantId("SUBGROUPS", kKernels);
 constexpr uint32_t kChunk = ConstantId("CHUNK", kKernels);
 constexpr uint32_t kOutput = ConstantId("OUTPUT", kKernels);
+constexpr uint32_t kXFormat = ConstantId("X_FORMAT", kKernels);
 constexpr uint32_t kHeadDim = ConstantId("HEAD_DIM", kKernels);
 constexpr uint32_t kBlockTokens = ConstantId("BLOCK_TOKENS", kKernels);
 constexpr uint32_t kPairRows = ConstantId("PAIR_ROWS", kKernels);
@@ -81,6 +82,7 @@ bool UsesMatrixUnits(const Tuning& tuning, DType dtype, uint32_t max_rows) {
 Launch MatrixMatmulLaunch(const Tuning& tuning, const DeviceTensor& weights,
                           const DeviceShard& shard, const MatrixArgs& args) {
   TANDEM_CHECK(UsesMatrixUnits(tuning, weights.dtype, args.max_rows));
+  TANDEM_CHECK(args.x_format == ActivationFormat::kF16 || args.x_format == ActivationFormat::kBf16);
   const bool is_geglu =
       args.output == MatrixOutput::kGegluF32 || args.output == MatrixOutput::kGegluF16;
   const uint64_t per_column = is_geglu ? 2 : 1;
@@ -117,6 +119,9 @@ Launch MatrixMatmulLaunch(const Tuning& tuning, const DeviceTensor& weights,
   launch.constants[kSubgroups] = tile.subgroups;
   launch.constants[kChunk] = tile.chunk;
   launch.constants[kOutput] = static_cast<uint32_t>(args.output);
+  if (args.x_format != ActivationFormat::kF16) {
+    launch.constants[kXFormat] = static_cast<uint32_t>(args.x_format);
+  }
   if (args.output == MatrixOutput::kHeadsF16) {
     TANDEM_CHECK(args.head_dim % 8 == 0 && args.out_stride % args.head_dim == 0);
     launch.constants[kHeadDim] = args.head_dim;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "services/gpu_worker/kernels/activation_format.h"
 #include "services/gpu_worker/kernels/launch.h"
 #include "services/gpu_worker/kernels/launches.h"
 #include "services/gpu_worker/kernels/tile_splits.h"
@@ -29,8 +30,9 @@ struct MatrixWorkspace {
 inline constexpr uint64_t kMatrixSumsBytes = 52 << 20;
 
 struct MatrixArgs {
-  uint64_t count = 0;  // address of the number of rows
-  uint64_t x = 0;      // float16 [rows, weights.cols]
+  uint64_t count = 0;                                  // address of the number of rows
+  uint64_t x = 0;                                      // [rows, weights.cols]
+  ActivationFormat x_format = ActivationFormat::kF16;  // or kBf16
   float x_scale = 1.0f;
   MatrixOutput output = MatrixOutput::kF32;
   uint64_t destination = 0;

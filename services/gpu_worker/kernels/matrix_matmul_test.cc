@@ -2,6 +2,7 @@
 // device has no matrix units the same shader runs on emulated ones, in each of its forms.
 #include <cmath>
 
+#include "services/common/base/half.h"
 #include "services/common/reference/ops.h"
 #include "services/common/testing/compare.h"
 #include "services/gpu_worker/kernels/activation_format.h"
@@ -53,8 +54,10 @@ class MatrixMatmulTest : public KernelTest {
     tuning_.matrix.min_rows = 1;
   }
 
+  // `x`: in float16, or in bfloat16 as `x_format` says.
   std::vector<float> Multiply(const Case& c, const TileMatrix& matrix,
-                              const std::vector<uint16_t>& x) {
+                              const std::vector<uint16_t>& x,
+                              ActivationFormat x_format = ActivationFormat::kF16) {
     tuning_.matrix.tiles = {c.tile};
     const bool geglu = c.output != MatrixOutput::kF32;
     const uint32_t width = geglu ? c.n_dim / 2 : c.n_dim, stride = width + 3;
@@ -70,6 +73,7 @@ class MatrixMatmulTest : public KernelTest {
           tuning_, matrix.tensor, shard,
           {.count = RowCount(step),
            .x = input.address(),
+           .x_format = x_format,
            .x_scale = c.x_scale,
            .output = c.output,
            .destination = output.address(),
@@ -171,6 +175,31 @@ TEST_P(MatrixPathTest, OddShapesMatchThePlainSum) {
   }
   Check({.rows = 9, .n_dim = 141, .k_dim = 128, .shard_rows = {32, 64}});
   Check({.rows = 9, .n_dim = 70, .k_dim = 128, .x_scale = 64.0f});
+}
+
+// Numbers that both formats hold give the same bits.
+TEST_P(MatrixPathTest, Bfloat16GivesWhatTheSameNumbersInFloat16Give) {
+  for (const uint32_t rows : {1u, 3u, 17u}) {
+    for (const uint32_t chunk : {64u, 128u}) {
+      const Case c = {.rows = rows,
+                      .n_dim = 37,
+                      .k_dim = 416,
+                      .tile = {.columns = 16, .rows = 16, .subgroups = 2, .chunk = chunk}};
+      SCOPED_TRACE(c);
+      const TileMatrix matrix(device(), c.format, c.n_dim, c.k_dim, 3);
+      std::vector<uint16_t> bf16, halves;
+      for (const float value : RandomFloats(size_t{rows} * c.k_dim, 4)) {
+        bf16.push_back(FloatToBf16(value));
+        halves.push_back(FloatToHalf(Bf16ToFloat(bf16.back())));
+      }
+      // float16 rounds what lies below its normal range, and has no more than 65504.
+      bf16[0] = FloatToBf16(0x1.02p-20f);
+      bf16[1] = FloatToBf16(-0x1.fep-27f);
+      bf16[2] = FloatToBf16(0.0f);
+      for (const int i : {0, 1, 2}) halves[i] = FloatToHalf(Bf16ToFloat(bf16[i]));
+      EXPECT_EQ(Multiply(c, matrix, bf16, ActivationFormat::kBf16), Multiply(c, matrix, halves));
+    }
+  }
 }
 
 TEST_P(MatrixPathTest, SplitSumsAreWholeAndTheSameEveryTime) {

@@ -113,7 +113,7 @@ class MatvecTest : public KernelTest {
   void Check(const MatvecCase& c) {
     SCOPED_TRACE(c);
     const TileMatrix matrix(device(), c.format, c.n_dim, c.k_dim, 1, c.shard_rows);
-    const TestActivations x(c.rows, c.k_dim, 2);
+    const TestActivations x(c.rows, c.k_dim, 2, c.x_format == ActivationFormat::kBf16);
     const Output out = Multiply(c, matrix, x);
     std::vector<float> expected;
     double bound = 0;

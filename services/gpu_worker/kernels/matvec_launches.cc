@@ -165,7 +165,7 @@ Launch MatvecLaunch(const Tuning& tuning, const DeviceTensor& weights, const Dev
   const uint64_t per_column = args.geglu ? 2 : 1;
   TANDEM_CHECK(HasMatvec(weights.dtype) && weights.cols % 32 == 0);
   TANDEM_CHECK(!shape.narrow || args.x_format == ActivationFormat::kFragments ||
-               args.x_format == ActivationFormat::kF16);
+               args.x_format == ActivationFormat::kF16 || args.x_format == ActivationFormat::kBf16);
   TANDEM_CHECK(!shape.narrow || !args.geglu || args.out_format != ActivationFormat::kInt8);
   TANDEM_CHECK(!IsFloat(weights.dtype) || args.x_format != ActivationFormat::kInt8);
   if (args.geglu) {

@@ -28,7 +28,7 @@ bool HasMatvec(DType dtype);
 // Whether matmuls of up to `max_rows` rows run on coop_matvec.comp here.
 bool UsesNarrowMatrices(const Tuning& tuning, DType dtype, uint32_t max_rows);
 // The input format that matvec.comp reads best.  With quantised weights it also takes attention's
-// f16 and f32 and quantises them itself.
+// f16 or bf16, and f32, and quantises them itself.
 ActivationFormat MatvecInput(DType dtype);
 
 // `can_split` false: split_k is 1, because no consumer adds partial sums.
@@ -66,8 +66,8 @@ struct MatvecArgs {
 // Whether matmuls of that shape can take an InputNorm.
 bool CanNormInput(const Tuning& tuning, const DeviceTensor& weights, const MatvecShape& shape);
 
-// REQUIRES HasMatvec.  Narrow: fragments or f16 activations; with GeGLU not to int8.  With a norm: CanNormInput and one row.  16-bit weights: f16 or f32
-// activations.  With GeGLU: shards of whole tiles, and of whole pairs of tiles for int8.
+// REQUIRES HasMatvec.  Narrow: fragments, f16 or bf16 activations; with GeGLU not to int8.  With a norm:
+// CanNormInput and one row.  16-bit weights: f16, bf16 or f32 activations.  With GeGLU: shards of whole tiles, and of whole pairs of tiles for int8.
 Launch MatvecLaunch(const Tuning& tuning, const DeviceTensor& weights, const DeviceShard& shard,
                     const MatvecShape& shape, const MatvecArgs& args);
 

@@ -71,8 +71,15 @@ TEST_F(MatvecTest, TakesEveryNumberOfRows) {
 }
 
 TEST_F(MatvecTest, QuantisesFloatsOnItsWay) {
-  for (const ActivationFormat x : {ActivationFormat::kF32, ActivationFormat::kF16}) {
-    Check({.shape = {.teams = 3, .rows = 2}, .rows = 3, .n_dim = 40, .k_dim = 416, .x_format = x});
+  for (const ActivationFormat x :
+       {ActivationFormat::kF32, ActivationFormat::kF16, ActivationFormat::kBf16}) {
+    for (const uint32_t rows : {1u, 3u, 17u}) {
+      Check({.shape = {.teams = 3, .rows = 2},
+             .rows = rows,
+             .n_dim = 40,
+             .k_dim = 416,
+             .x_format = x});
+    }
     Check({.format = DType::kQ4_K, .n_dim = 40, .k_dim = 512, .x_format = x});
     Check({.format = DType::kBf16, .rows = 2, .n_dim = 40, .k_dim = 416, .x_format = x});
   }

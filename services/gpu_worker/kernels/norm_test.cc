@@ -1,6 +1,8 @@
 // Norms, residual and rotation against the reference.
+#include <bit>
 #include <cmath>
 
+#include "services/common/base/half.h"
 #include "services/common/reference/ops.h"
 #include "services/common/testing/compare.h"
 #include "services/gpu_worker/kernels/activation_for_test.h"
@@ -298,20 +300,26 @@ struct RopeCase {
   uint32_t num_heads, num_kv_heads, head_dim, position;
   double theta, scale;
 };
-class RopeTest : public KernelTest, public ::testing::WithParamInterface<RopeCase> {};
+class RopeTest : public KernelTest, public ::testing::WithParamInterface<RopeCase> {
+ protected:
+  void Check(uint32_t num_rows, DType port_dtype);
+};
 
-TEST_P(RopeTest, MatchesTheReference) {
+// `port_dtype`: of q, k and v.
+void RopeTest::Check(uint32_t num_rows, DType port_dtype) {
+  SCOPED_TRACE(std::string(Traits(port_dtype).name) + ", rows " + std::to_string(num_rows));
   const RopeCase& c = GetParam();
-  constexpr uint32_t kRows = 3;
+  const bool is_bf16 = port_dtype == DType::kBf16;
+  const uint32_t bucket = std::bit_ceil(num_rows);
   const uint32_t q_dim = c.num_heads * c.head_dim, kv_dim = c.num_kv_heads * c.head_dim;
-  const auto qkv = RandomFloats(kRows * (q_dim + 2 * kv_dim), 1),
+  const auto qkv = RandomFloats(bucket * (q_dim + 2 * kv_dim), 1),
              q_weight = RandomFloats(c.head_dim, 2), k_weight = RandomFloats(c.head_dim, 3);
-  const DeviceArray step = MakeStep(kRows, {}, 1, c.position), in(device(), qkv),
+  const DeviceArray step = MakeStep(num_rows, {}, 1, c.position), in(device(), qkv),
                     qw(device(), q_weight), kw(device(), k_weight),
                     table(device(),
-                          MakeRotationTable(c.head_dim, c.position + kRows, c.theta, c.scale)),
-                    q(device(), kRows * q_dim * 2), k(device(), kRows * kv_dim * 2),
-                    v(device(), kRows * kv_dim * 2);
+                          MakeRotationTable(c.head_dim, c.position + num_rows, c.theta, c.scale)),
+                    q(device(), num_rows * q_dim * 2), k(device(), num_rows * kv_dim * 2),
+                    v(device(), num_rows * kv_dim * 2);
   const QkNormRopePush push = {.step = step.address(),
                                .qkv = in.address(),
                                .q = q.address(),
@@ -324,20 +332,22 @@ TEST_P(RopeTest, MatchesTheReference) {
                                .num_kv_heads = c.num_kv_heads,
                                .head_dim = c.head_dim,
                                .epsilon = kEpsilon};
-  Run({QkNormRopeLaunch(ByAddress(), push, 4)});
+  Run({QkNormRopeLaunch(ByAddress(), push, bucket, port_dtype)});
   const DeviceArray* const outputs[] = {&q, &k, &v};
   std::vector<std::vector<std::byte>> by_address;
   for (const DeviceArray* out : outputs) {
     by_address.emplace_back(out->data().begin(), out->data().end());
     std::ranges::fill(out->data(), testing::kGuardByte);
   }
-  Run({QkNormRopeLaunch(tuning(), push, 4)});
+  Run({QkNormRopeLaunch(tuning(), push, bucket, port_dtype)});
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(std::ranges::equal(outputs[i]->data(), by_address[i]));
   EXPECT_TRUE(q.Intact() && k.Intact() && v.Intact());
   const auto check = [&](const DeviceArray& out, uint32_t first_head, uint32_t heads,
                          std::span<const float> weight) {
-    const std::vector<float> actual = testing::HalvesToFloats(out.as<uint16_t>());
-    for (uint32_t i = 0; i < kRows * heads; ++i) {
+    const std::span<const uint16_t> numbers = out.as<uint16_t>();
+    std::vector<float> actual(numbers.size());
+    std::ranges::transform(numbers, actual.begin(), is_bf16 ? Bf16ToFloat : HalfToFloat);
+    for (uint32_t i = 0; i < num_rows * heads; ++i) {
       const uint32_t row = i / heads, d = c.head_dim;
       std::vector<float> head(d);
       const size_t at = size_t{row} * (q_dim + 2 * kv_dim) + (first_head + i % heads) * size_t{d};
@@ -357,13 +367,55 @@ TEST_P(RopeTest, MatchesTheReference) {
       const auto highest = *std::ranges::max_element(head, {}, [](float f) { return std::abs(f); });
       EXPECT_TRUE(testing::IsNear(std::span(actual).subspan(size_t{i} * d, d), head,
                                   std::abs(highest) * 2 * NormRelativeBound(d) + 0x1p-24,
-                                  testing::kEpsilonF16 * 1.01))
+                                  (is_bf16 ? testing::kEpsilonBf16 : testing::kEpsilonF16) * 1.01))
           << "row " << row << " head " << first_head + i % heads;
     }
   };
   check(q, 0, c.num_heads, q_weight);
   check(k, c.num_heads, c.num_kv_heads, k_weight);
   check(v, c.num_heads + c.num_kv_heads, c.num_kv_heads, {});
+}
+
+TEST_P(RopeTest, MatchesTheReference) {
+  for (const uint32_t num_rows : {1u, 3u, 17u}) {
+    for (const DType port_dtype : {DType::kF16, DType::kBf16}) Check(num_rows, port_dtype);
+  }
+}
+
+// v is stored as it is, so its bits show the rounding.
+TEST_F(KernelTest, RopeRoundsToTheNearestBfloat16) {
+  constexpr uint32_t kHeadDim = 16;
+  // Below a tie, ties to either side, above a tie; carries; the ends of the range; infinities; NaNs, also
+  // the NaN that a carry would make a zero.
+  const std::vector<uint32_t> bits = {0x3F807FFF, 0x3F808000, 0x3F818000, 0x3F808001,
+                                      0xBF818000, 0x3FFF8000, 0x00800000, 0x7F7F7FFF,
+                                      0x7F7F8000, 0x7F7FFFFF, 0x7F800000, 0xFF800000,
+                                      0x7F800001, 0xFFFFFFFF, 0x80000000, 0x40490FDB};
+  std::vector<float> qkv(3 * kHeadDim, 1.0f);
+  std::ranges::transform(bits, qkv.begin() + 2 * kHeadDim, std::bit_cast<float, uint32_t>);
+  const DeviceArray step = MakeStep(1), in(device(), qkv),
+                    weight(device(), RandomFloats(kHeadDim, 2)),
+                    table(device(), MakeRotationTable(kHeadDim, 1, 1e4, 1)),
+                    out(device(), 3 * kHeadDim * 2);
+  const QkNormRopePush push = {.step = step.address(),
+                               .qkv = in.address(),
+                               .q = out.address(),
+                               .k = out.address() + kHeadDim * 2,
+                               .v = out.address() + kHeadDim * 4,
+                               .q_weight = weight.address(),
+                               .k_weight = weight.address(),
+                               .rotation = table.address(),
+                               .num_heads = 1,
+                               .num_kv_heads = 1,
+                               .head_dim = kHeadDim,
+                               .epsilon = kEpsilon};
+  for (const Tuning& by : {ByAddress(), tuning()}) {
+    Run({QkNormRopeLaunch(by, push, 1, DType::kBf16)});
+    const auto v = out.as<uint16_t>().subspan(2 * kHeadDim);
+    for (uint32_t i = 0; i < kHeadDim; ++i) {
+      EXPECT_EQ(v[i], FloatToBf16(std::bit_cast<float>(bits[i]))) << i;
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, RopeTest,

@@ -86,6 +86,7 @@ std::vector<Kernel> AllKernels() {
           KernelOf(KernelId::kMatvec, kMatvec),
           KernelOf(KernelId::kTexelMatmulF32, kTexelMatmul),
           KernelOf(KernelId::kTexelMatmulF16, kTexelMatmul),
+          KernelOf(KernelId::kTexelMatmulBf16, kTexelMatmul),
           KernelOf(KernelId::kCoopMatvec, kMatvec),
           KernelOf(KernelId::kQkNormRope, kRope),
           KernelOf(KernelId::kQkNormRopeTexels, kRope),
@@ -325,6 +326,7 @@ TEST(GpuShaderInterfaceTest, FormatsHaveTheSameValues) {
   EXPECT_EQ(glsl::kActivationF16, static_cast<uint32_t>(ActivationFormat::kF16));
   EXPECT_EQ(glsl::kActivationInt8, static_cast<uint32_t>(ActivationFormat::kInt8));
   EXPECT_EQ(glsl::kActivationFragments, static_cast<uint32_t>(ActivationFormat::kFragments));
+  EXPECT_EQ(glsl::kActivationBf16, static_cast<uint32_t>(ActivationFormat::kBf16));
   EXPECT_EQ(glsl::kFragmentElements, kFragmentElements);
   EXPECT_EQ(glsl::kUnitElements, kUnitElements);
   EXPECT_EQ(glsl::kUnitBytes, kUnitBytes);

@@ -64,7 +64,7 @@ absl::Status AttentionRecorder::Qkv(uint32_t layer_idx) {
     push.k = cache.k.address();
     push.v = cache.v.address();
   }
-  if (!attends) return Run(QkNormRopeLaunch(tuning_, push, bucket_));
+  if (!attends) return Run(QkNormRopeLaunch(tuning_, push, bucket_, context_.port_dtype));
   return Run(QkNormRopeAppendLaunch(tuning_, push, context_.kv.dtype, bucket_));
 }
 

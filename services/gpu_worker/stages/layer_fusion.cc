@@ -3,7 +3,8 @@
 namespace tandem::gpu {
 
 std::vector<LayerFusion> ChooseFusions(const Tuning& tuning, std::span<const LayerWeights> layers,
-                                       uint32_t hidden_dim, bool own_format, uint32_t rows) {
+                                       uint32_t hidden_dim, const AttentionFormats& attention,
+                                       uint32_t rows) {
   const bool adds_split_k = AddsSplitK(tuning, hidden_dim);
   std::vector<LayerFusion> fusions(layers.size());
   for (size_t l = 0; l < layers.size(); ++l) {
@@ -15,7 +16,11 @@ std::vector<LayerFusion> ChooseFusions(const Tuning& tuning, std::span<const Lay
       fusion.out = ChooseMatmul(tuning, *weights.out, false, adds_split_k, rows);
       const bool own = fusion.out.input == ActivationFormat::kInt8 ||
                        fusion.out.input == ActivationFormat::kFragments;
-      if (!own || !weights.attends || !own_format) TakeAttention(fusion.out);
+      if (!weights.attends) {
+        TakeAttention(fusion.out, attention.from_elsewhere);
+      } else if (!own || !attention.any_here) {
+        TakeAttention(fusion.out, ActivationFormat::kF16);
+      }
     }
     if (weights.gate_up == nullptr) continue;
     fusion.out_split_k = weights.out != nullptr ? fusion.out.split_k() : 1;

@@ -28,16 +28,23 @@ enum class QkvNorm : uint8_t {
 struct LayerFusion {
   std::vector<Matmul> qkv;  // by part
   QkvNorm qkv_norm = QkvNorm::kAlone;
-  Matmul out;                // reads attention as int8 if both run here and agree on it, else f16
-  uint32_t out_split_k = 1;  // partial sums of Out that the Ffn adds
+  // Reads attention as int8 or fragments if both run here and agree on it, else as f16; as what the other
+  // worker writes if Attend runs elsewhere.
+  Matmul out;
+  uint32_t out_split_k = 1;       // partial sums of Out that the Ffn adds
   bool gate_up_has_norm = false;  // gate_up computes the norm of its input
   Matmul gate_up;
   Matmul down;
 };
 
-// By layer.  `hidden_dim`: elements of the residual.  `own_format`: Attend can write the format that Out reads best.
-// `rows`: of the row bucket.
+struct AttentionFormats {
+  bool any_here = false;  // Attend of this worker can write the format that Out reads best
+  ActivationFormat from_elsewhere = ActivationFormat::kF16;  // of another worker's attention
+};
+
+// By layer.  `hidden_dim`: elements of the residual.  `rows`: of the row bucket.
 std::vector<LayerFusion> ChooseFusions(const Tuning& tuning, std::span<const LayerWeights> layers,
-                                       uint32_t hidden_dim, bool own_format, uint32_t rows);
+                                       uint32_t hidden_dim, const AttentionFormats& attention,
+                                       uint32_t rows);
 
 }  // namespace tandem::gpu

@@ -26,8 +26,8 @@ class LayerFusionTest : public ::testing::Test {
         {.qkv = {&qkv_, 1}, .attends = true, .out = &out_, .gate_up = &gate_up_, .down = &down_});
   }
   std::vector<LayerFusion> Choose(const std::vector<LayerWeights>& layers, uint32_t rows = 1,
-                                  bool own_format = true) const {
-    return ChooseFusions(tuning_, layers, kHidden, own_format, rows);
+                                  const AttentionFormats& attention = {.any_here = true}) const {
+    return ChooseFusions(tuning_, layers, kHidden, attention, rows);
   }
 
   Tuning tuning_;
@@ -65,13 +65,24 @@ TEST_F(LayerFusionTest, AQkvWithoutTheFfnBeforeItNormsByItself) {
 
 TEST_F(LayerFusionTest, AttentionIsInt8WhereBothSidesRunHereAndAgree) {
   EXPECT_EQ(Choose(Layers())[0].out.input, ActivationFormat::kInt8);
-  EXPECT_EQ(Choose(Layers(), 1, false)[0].out.input, ActivationFormat::kF16);
+  EXPECT_EQ(Choose(Layers(), 1, {.any_here = false})[0].out.input, ActivationFormat::kF16);
   std::vector<LayerWeights> layers = Layers();
   layers[0].attends = false;
   EXPECT_EQ(Choose(layers)[0].out.input, ActivationFormat::kF16);
   layers = Layers();
   layers[0].out = nullptr;
   EXPECT_EQ(Choose(layers)[0].out.input, ActivationFormat::kF16) << "another worker reads it";
+}
+
+TEST_F(LayerFusionTest, AttentionIsBfloat16WhereAnotherWorkerWritesIt) {
+  const AttentionFormats formats = {.any_here = true, .from_elsewhere = ActivationFormat::kBf16};
+  std::vector<LayerWeights> layers = Layers();
+  layers[0].attends = false;
+  for (const uint32_t rows : {1u, 64u}) {
+    const auto fusions = Choose(layers, rows, formats);
+    EXPECT_EQ(fusions[0].out.input, ActivationFormat::kBf16);
+    EXPECT_EQ(fusions[1].out.input, Choose(Layers(), rows)[1].out.input) << "it attends itself";
+  }
 }
 
 TEST_F(LayerFusionTest, TheFfnAddsThePartialSumsOfAnOutThatRunsHere) {

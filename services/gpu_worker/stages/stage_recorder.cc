@@ -34,8 +34,12 @@ StageRecorder::StageRecorder(const RecordingContext& context, const Segment& seg
       step_(buffers_.step.address()),
       attention_(std::make_unique<AttentionRecorder>(context, segment, places_, buffers_, bucket,
                                                      sequences, phases_)),
-      fusions_(ChooseFusions(tuning_, WeightsOfLayers(), config_.hidden_dim,
-                             attention_->CanWriteBlocks(), bucket)) {}
+      fusions_(ChooseFusions(
+          tuning_, WeightsOfLayers(), config_.hidden_dim,
+          {.any_here = attention_->CanWriteBlocks(),
+           .from_elsewhere = context.port_dtype == DType::kBf16 ? ActivationFormat::kBf16
+                                                                : ActivationFormat::kF16},
+          bucket)) {}
 
 StageRecorder::~StageRecorder() = default;
 

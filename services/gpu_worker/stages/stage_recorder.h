@@ -37,6 +37,9 @@ struct RecordingContext {
   const StageTimes* times = nullptr;     // null: every step is one submission
   StepLimits limits;
   KvSpec kv;
+  // Of q, k and v that another worker reads, and of attention that another worker wrote; what stays here
+  // is float16.
+  DType port_dtype = DType::kF16;
 };
 
 // The forms of a Head.

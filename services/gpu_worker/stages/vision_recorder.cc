@@ -55,7 +55,7 @@ Launch VisionRecorder::LaunchOf(const Product& product, const DeviceShard& shard
   return PlainMatmulLaunch(tuning_, *product.weights, shard,
                            {.count = args.count,
                             .x = args.x,
-                            .x_f16 = product.input == ActivationFormat::kF16,
+                            .x_format = product.input,
                             .destination = args.destination,
                             .out_stride = args.out_stride,
                             .max_rows = args.max_rows});

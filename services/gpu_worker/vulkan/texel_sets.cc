@@ -12,7 +12,15 @@ constexpr VkDescriptorType kType = VK_DESCRIPTOR_TYPE_STORAGE_TEXEL_BUFFER;
 constexpr uint32_t kSetsPerPool = 256;
 
 uint64_t TexelBytes(VkFormat format) {
-  return format == VK_FORMAT_R32_UINT ? 4 : format == VK_FORMAT_R16G16B16A16_SFLOAT ? 8 : 16;
+  switch (format) {
+    case VK_FORMAT_R32_UINT:
+      return 4;
+    case VK_FORMAT_R16G16B16A16_SFLOAT:
+    case VK_FORMAT_R32G32_UINT:
+      return 8;
+    default:
+      return 16;
+  }
 }
 
 }  // namespace
