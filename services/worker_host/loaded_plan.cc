@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_format.h"
 #include "services/common/base/status_macros.h"
+#include "services/common/plan/port_formats.h"
 #include "services/common/rpc/channel.h"
 #include "services/common/rpc/inline_exchange.h"
 #include "services/common/rpc/inline_kv.h"
@@ -40,6 +41,14 @@ absl::Status CheckStages(const std::vector<Segment>& segments, const WorkerDescr
   return absl::OkStatus();
 }
 
+absl::StatusOr<DType> PortDTypeFromProto(const worker::v1::LoadPlanRequest& request) {
+  for (const DType dtype : {DType::kF16, DType::kBf16}) {
+    if (request.port_dtype() == static_cast<uint32_t>(dtype)) return dtype;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrFormat("plan: no port is of number format %d", request.port_dtype()));
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<LoadedPlan>> LoadedPlan::Create(
@@ -67,6 +76,10 @@ absl::StatusOr<std::unique_ptr<LoadedPlan>> LoadedPlan::Create(
           description.kv_dtypes.end()) {
     return absl::FailedPreconditionError(absl::StrFormat("%s has no %s KV cache", description.name,
                                                          std::string(Traits(kv_dtype).name)));
+  }
+  if (!vision) {
+    TANDEM_ASSIGN_OR_RETURN(plan->port_dtype_, PortDTypeFromProto(request));
+    TANDEM_RETURN_IF_ERROR(CheckPortDType(description, plan->segments_, plan->port_dtype_));
   }
   if (plan->limits_.kv_area_bytes > 0 && !description.copies_kv) {
     return absl::FailedPreconditionError(
@@ -132,6 +145,7 @@ ModelLoad LoadedPlan::MakeLoad() const {
   load.kv.block_tokens = limits_.block_tokens;
   load.kv.dtype = limits_.kv_dtype;
   std::copy(std::begin(limits_.num_blocks), std::end(limits_.num_blocks), load.kv.num_blocks);
+  load.port_dtype = port_dtype_;
   load.exchange = exchange_;
   return load;
 }

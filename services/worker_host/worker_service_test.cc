@@ -206,10 +206,24 @@ TEST_F(WorkerServiceTest, PlansThatDoNotFitAreRefusedByName) {
   request.clear_segments();
   EXPECT_THAT(client_->LoadPlan(request, nullptr, kLong),
               HasCode(absl::StatusCode::kInvalidArgument));
+  // The fake worker lists no formats of ports.
   request = LoadRequest(1);
+  request.set_port_dtype(static_cast<uint32_t>(DType::kBf16));
+  EXPECT_OK(client_->LoadPlan(request, nullptr, kLong)) << "no port of the whole model crosses";
+  request = LoadRequest(2);
+  request.set_port_dtype(static_cast<uint32_t>(DType::kBf16));
+  request.mutable_segments(0)->set_outputs(OutputsOf(StageKind::kAttend));
+  EXPECT_THAT(client_->LoadPlan(request, nullptr, kLong),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("ports of Attend are f16, the plan has bf16")));
+  request.set_port_dtype(static_cast<uint32_t>(DType::kQ8_0));
+  EXPECT_THAT(
+      client_->LoadPlan(request, nullptr, kLong),
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("no port is of number format 3")));
+  request = LoadRequest(2);
   request.set_model_id("another");
   EXPECT_THAT(client_->LoadPlan(request, nullptr, kLong), HasCode(absl::StatusCode::kNotFound));
-  EXPECT_OK(Load(1));
+  EXPECT_OK(Load(2));
 }
 
 TEST_F(WorkerServiceTest, AFailedSegmentIsAnAnswerAndTheNextOneRuns) {

@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "services/common/base/status_macros.h"
+#include "services/common/plan/port_formats.h"
 #include "services/common/plan/segment_cut.h"
 #include "services/common/tensor/kv_format.h"
 
@@ -437,6 +438,7 @@ class Planner {
     for (const WorkerDescription& worker : plan.workers) {
       plan.max_rows = std::min(plan.max_rows, worker.max_rows);
     }
+    plan.port_dtype = ChoosePortDType(plan);
     return plan;
   }
 

@@ -34,7 +34,11 @@ struct WorkerDescription {
   std::vector<DType> weight_dtypes;  // weight formats its matrix kernels read
   std::vector<uint32_t> head_dims;   // head sizes its attention reads; empty: any
   std::vector<DType> kv_dtypes;      // formats its KV cache can have; empty: float16 alone
-  uint32_t max_rows = 0;             // rows in one step
+  // Formats that q, k, v and attention can have where they cross to or from another worker, the one it
+  // prefers first; empty: float16 alone, which every worker has.
+  std::vector<DType> attend_port_dtypes;  // of what its Attend takes and passes on
+  std::vector<DType> matrix_port_dtypes;  // of what its Qkv passes on and its Out takes
+  uint32_t max_rows = 0;                  // rows in one step
   // About what it computes in steps of some rows, where that bounds their rows: a software driver.
   // 0: no bound.
   double operations_per_second = 0;
@@ -96,6 +100,8 @@ struct Plan {
   std::vector<WorkerDescription> workers;  // those that have a segment, in order of first use
   std::vector<Segment> segments;           // cover every stage exactly once, in order
   uint32_t max_rows = 0;                   // smallest of the workers'
+  // Of q, k, v and attention where they cross workers: kF16 or kBf16 (port_formats.h).
+  DType port_dtype = DType::kF16;
   std::string notice;  // why the plan differs from what the policy prefers; empty if it does not
 
   // Of a decoder's plan: why its steps cannot have pictures; empty if they can.

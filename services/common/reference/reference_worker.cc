@@ -73,6 +73,8 @@ ReferenceWorker::ReferenceWorker(ReferenceWorkerOptions options)
                   .copies_kv = true,
                   .stages = std::move(options.stages),
                   .kv_dtypes = {DType::kF16, DType::kQ8_0},
+                  .attend_port_dtypes = {DType::kF16, DType::kBf16},
+                  .matrix_port_dtypes = {DType::kF16, DType::kBf16},
                   .max_rows = options.max_rows,
                   .memory_bytes = uint64_t{8} << 30,
                   .memory_available_bytes = uint64_t{8} << 30};
@@ -242,12 +244,12 @@ void ReferenceWorker::RunStage(Stage stage, const SegmentRun& run, Plan& plan) c
       return EncodePictures(run, plan);
     case StageKind::kQkv:
       Qkv(*plan.parameters, stage.layer_idx, positions, num_threads_, plan.rows);
-      RoundToHalf(plan.rows.q);
-      RoundToHalf(plan.rows.k);
-      return RoundToHalf(plan.rows.v);
+      RoundToPort(plan.load.port_dtype, plan.rows.q);
+      RoundToPort(plan.load.port_dtype, plan.rows.k);
+      return RoundToPort(plan.load.port_dtype, plan.rows.v);
     case StageKind::kAttend:
       Attend(stage.layer_idx, *run.step, plan);
-      return RoundToHalf(plan.rows.attention);
+      return RoundToPort(plan.load.port_dtype, plan.rows.attention);
     case StageKind::kOut:
       return Out(*plan.parameters, stage.layer_idx, num_threads_, plan.rows);
     case StageKind::kFfn:
@@ -361,8 +363,9 @@ void ReferenceWorker::ReadPorts(PortMask ports, uint32_t lane, uint32_t num_rows
       std::memcpy(values.data(), data, values.size() * sizeof(float));
     } else {
       values.resize(num_rows * area.row_bytes / sizeof(uint16_t));
-      const auto* halves = reinterpret_cast<const uint16_t*>(data);
-      std::transform(halves, halves + values.size(), values.begin(), HalfToFloat);
+      const auto* numbers = reinterpret_cast<const uint16_t*>(data);
+      std::transform(numbers, numbers + values.size(), values.begin(),
+                     plan.load.port_dtype == DType::kBf16 ? Bf16ToFloat : HalfToFloat);
     }
   }
 }
@@ -375,7 +378,8 @@ void ReferenceWorker::WritePorts(PortMask ports, uint32_t lane, Plan& plan) {
     if (IsFloat32(port)) {
       std::memcpy(data, values.data(), values.size() * sizeof(float));
     } else {
-      std::transform(values.begin(), values.end(), reinterpret_cast<uint16_t*>(data), FloatToHalf);
+      std::transform(values.begin(), values.end(), reinterpret_cast<uint16_t*>(data),
+                     plan.load.port_dtype == DType::kBf16 ? FloatToBf16 : FloatToHalf);
     }
   }
 }

@@ -1,7 +1,7 @@
 // A Worker on the host over the reference arithmetic, for tests that need workers and no device.
 //
-// It keeps a paged KV cache and passes q, k, v and attention through float16 at the same places
-// whatever the segments, so that every placement gives the same bits.
+// It keeps a paged KV cache and passes q, k, v and attention through the plan's port_dtype at the same
+// places whatever the segments, so that every placement with the same port_dtype gives the same bits.
 #pragma once
 
 #include <array>

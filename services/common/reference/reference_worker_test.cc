@@ -76,6 +76,29 @@ TEST(ReferenceWorkerTest, PlacementDoesNotChangeTheBits) {
   EXPECT_EQ(LogitsByChunks(*hybrid, tokens, 9), LogitsByChunks(*single, tokens, 9));
 }
 
+TEST(ReferenceWorkerTest, PlacementDoesNotChangeTheBitsOfBfloat16PortsEither) {
+  const ModelConfig config = tandem::testing::MakeConfig({});
+  const auto weights = tandem::testing::RandomWeightSet(config);
+  const std::vector<uint32_t> tokens = Tokens(config, 50);
+  ReferenceWorker alone, gpu;
+  ReferenceWorker npu(
+      {.name = "npu0", .kind = DeviceKind::kNpu, .emulated = true, .stages = {StageKind::kAttend}});
+  const auto run = [&](DType port_dtype, bool hybrid) {
+    const tandem::testing::RunLimits limits = {.port_dtype = port_dtype};
+    auto plan = MakePlan(config, {DType::kF32}, {gpu.description(), npu.description()},
+                         {.npu = NpuPolicy::kEmulate});
+    EXPECT_OK(plan);
+    auto runner =
+        hybrid ? PlanRunner::Create(weights, {&gpu, &npu}, plan->segments, limits)
+               : PlanRunner::Create(weights, {&alone}, tandem::testing::WholeModel(config), limits);
+    EXPECT_OK(runner);
+    return LogitsByChunks(**runner, tokens, 9);
+  };
+  const std::vector<float> single = run(DType::kBf16, false);
+  EXPECT_EQ(run(DType::kBf16, true), single);
+  EXPECT_NE(single, run(DType::kF16, false));
+}
+
 TEST(ReferenceWorkerTest, HalfPrecisionExchangeCostsLittle) {
   const ModelConfig config = tandem::testing::MakeConfig({});
   const auto weights = tandem::testing::RandomWeightSet(config);

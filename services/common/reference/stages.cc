@@ -119,4 +119,9 @@ void RoundToHalf(std::span<float> values) {
   for (float& value : values) value = HalfToFloat(FloatToHalf(value));
 }
 
+void RoundToPort(DType port_dtype, std::span<float> values) {
+  if (port_dtype != DType::kBf16) return RoundToHalf(values);
+  for (float& value : values) value = Bf16ToFloat(FloatToBf16(value));
+}
+
 }  // namespace tandem::reference

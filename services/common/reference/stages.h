@@ -52,5 +52,7 @@ uint32_t FirstVisible(const ModelConfig& config, uint32_t layer_idx, uint32_t po
 
 // Rounds every value to float16 and back, as the exchange region and the KV cache do.
 void RoundToHalf(std::span<float> values);
+// The same in the format of a plan's ports, float16 or bfloat16.
+void RoundToPort(DType port_dtype, std::span<float> values);
 
 }  // namespace tandem::reference

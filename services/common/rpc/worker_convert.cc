@@ -29,6 +29,15 @@ absl::StatusOr<uint32_t> PictureRows(const ModelConfig& config) {
   return absl::InvalidArgumentError("limits: pictures for a model without a vision encoder");
 }
 
+// Formats that this side knows.
+std::vector<DType> KnownDTypes(const google::protobuf::RepeatedField<uint32_t>& numbers) {
+  std::vector<DType> dtypes;
+  for (const uint32_t number : numbers) {
+    if (number < kNumDTypes) dtypes.push_back(static_cast<DType>(number));
+  }
+  return dtypes;
+}
+
 }  // namespace
 
 worker::v1::StageKind ToProto(StageKind kind) {
@@ -51,6 +60,12 @@ worker::v1::DescribeResponse ToProto(const WorkerDescription& description) {
   for (const uint32_t head_dim : description.head_dims) proto.add_head_dims(head_dim);
   for (const DType dtype : description.kv_dtypes) {
     proto.add_kv_dtypes(static_cast<uint32_t>(dtype));
+  }
+  for (const DType dtype : description.attend_port_dtypes) {
+    proto.add_attend_port_dtypes(static_cast<uint32_t>(dtype));
+  }
+  for (const DType dtype : description.matrix_port_dtypes) {
+    proto.add_matrix_port_dtypes(static_cast<uint32_t>(dtype));
   }
   proto.set_max_rows(description.max_rows);
   proto.set_memory_bytes(description.memory_bytes);
@@ -95,13 +110,11 @@ absl::StatusOr<WorkerDescription> DescriptionFromProto(const worker::v1::Describ
     }
     description.stages.push_back(static_cast<StageKind>(stage - 1));
   }
-  for (const uint32_t dtype : proto.weight_dtypes()) {
-    if (dtype < kNumDTypes) description.weight_dtypes.push_back(static_cast<DType>(dtype));
-  }
+  description.weight_dtypes = KnownDTypes(proto.weight_dtypes());
   description.head_dims.assign(proto.head_dims().begin(), proto.head_dims().end());
-  for (const uint32_t dtype : proto.kv_dtypes()) {
-    if (dtype < kNumDTypes) description.kv_dtypes.push_back(static_cast<DType>(dtype));
-  }
+  description.kv_dtypes = KnownDTypes(proto.kv_dtypes());
+  description.attend_port_dtypes = KnownDTypes(proto.attend_port_dtypes());
+  description.matrix_port_dtypes = KnownDTypes(proto.matrix_port_dtypes());
   description.max_rows = proto.max_rows();
   description.memory_bytes = proto.memory_bytes();
   description.memory_available_bytes = proto.memory_available_bytes();

@@ -17,7 +17,7 @@
 namespace tandem {
 
 // Version of tandem.worker.v1 and of the exchange layout it speaks of; both sides must agree.
-inline constexpr uint32_t kWorkerProtocolVersion = 9;
+inline constexpr uint32_t kWorkerProtocolVersion = 10;
 // Steps that may be under way at once: bounds LoadPlanRequest.num_lanes.
 inline constexpr uint32_t kMaxLanes = 16;
 // Pictures that a step of a vision plan may have.

@@ -51,5 +51,17 @@ TEST(WorkerNameTest, WhatAnotherHostCallsItselfIsMadeVisible) {
   EXPECT_EQ(other.message().find('\x1b'), absl::string_view::npos) << other;
 }
 
+TEST(WorkerDescriptionTest, FormatsOfPortsKeepTheirOrderAndUnknownOnesAreLeftOut) {
+  WorkerDescription description;
+  description.name = "npu0";
+  description.attend_port_dtypes = {DType::kBf16, DType::kF16};
+  description.matrix_port_dtypes = {DType::kF16};
+  worker::v1::DescribeResponse proto = ToProto(description);
+  proto.add_matrix_port_dtypes(kNumDTypes);
+  ASSERT_OK_AND_ASSIGN(const WorkerDescription back, DescriptionFromProto(proto));
+  EXPECT_EQ(back.attend_port_dtypes, description.attend_port_dtypes);
+  EXPECT_EQ(back.matrix_port_dtypes, description.matrix_port_dtypes);
+}
+
 }  // namespace
 }  // namespace tandem

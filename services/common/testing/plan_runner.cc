@@ -9,6 +9,7 @@
 #include "services/common/base/check.h"
 #include "services/common/base/half.h"
 #include "services/common/base/status_macros.h"
+#include "services/common/plan/port_formats.h"
 
 namespace tandem::testing {
 namespace {
@@ -82,6 +83,7 @@ absl::StatusOr<std::unique_ptr<PlanRunner>> PlanRunner::Create(
   runner->weights_ = std::move(weights);
   runner->workers_ = std::move(workers);
   runner->segments_ = std::move(segments);
+  runner->port_dtype_ = limits.port_dtype;
   for (uint32_t i = 0; i < runner->segments_.size(); ++i) runner->segments_[i].index = i;
   const ModelConfig& config = runner->config();
   const bool vision = runner->segments_.front().first_ordinal == VisionOrdinal(config.num_layers);
@@ -95,11 +97,14 @@ absl::StatusOr<std::unique_ptr<PlanRunner>> PlanRunner::Create(
                    .weights = runner->weights_,
                    .limits = runner->limits_,
                    .kv = {.block_tokens = limits.block_tokens, .dtype = limits.kv_dtype},
+                   .port_dtype = limits.port_dtype,
                    .exchange = runner->exchange_};
     std::copy_n(runner->limits_.num_blocks, kNumKvGroups, load.kv.num_blocks);
     for (const Segment& segment : runner->segments_) {
       if (segment.worker == w) load.segments.push_back(segment);
     }
+    TANDEM_RETURN_IF_ERROR(
+        CheckPortDType(runner->workers_[w]->description(), load.segments, limits.port_dtype));
     absl::StatusOr<LoadReport> report =
         runner->workers_[w]->Load(std::move(load), [](double, std::string_view) {});
     if (!report.ok()) {
@@ -131,7 +136,9 @@ absl::StatusOr<std::unique_ptr<PlanRunner>> PlanRunner::CreatePlanned(
       return worker->description().name == description.name;
     }));
   }
-  return Create(std::move(weights), std::move(placed), std::move(plan.segments), limits);
+  RunLimits with_ports = limits;
+  with_ports.port_dtype = plan.port_dtype;
+  return Create(std::move(weights), std::move(placed), std::move(plan.segments), with_ports);
 }
 
 absl::Status PlanRunner::WriteAndCheckStep(const StepBatch& step, uint32_t lane) {
@@ -208,9 +215,10 @@ std::vector<float> PlanRunner::ReadPort(Port port, uint32_t num_rows, uint32_t l
     std::memcpy(values.data(), data, bytes);
     return values;
   }
-  const auto* halves = reinterpret_cast<const uint16_t*>(data);
+  const auto* numbers = reinterpret_cast<const uint16_t*>(data);
   std::vector<float> values(bytes / sizeof(uint16_t));
-  std::transform(halves, halves + values.size(), values.begin(), HalfToFloat);
+  std::transform(numbers, numbers + values.size(), values.begin(),
+                 port_dtype_ == DType::kBf16 ? Bf16ToFloat : HalfToFloat);
   return values;
 }
 
@@ -222,7 +230,8 @@ void PlanRunner::WritePort(Port port, std::span<const float> values, uint32_t la
   if (IsFloat32(port)) {
     std::memcpy(data, values.data(), values.size_bytes());
   } else {
-    std::transform(values.begin(), values.end(), reinterpret_cast<uint16_t*>(data), FloatToHalf);
+    std::transform(values.begin(), values.end(), reinterpret_cast<uint16_t*>(data),
+                   port_dtype_ == DType::kBf16 ? FloatToBf16 : FloatToHalf);
   }
 }
 

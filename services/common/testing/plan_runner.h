@@ -28,7 +28,8 @@ struct RunLimits {
   uint32_t num_blocks[kNumKvGroups] = {0, 0};  // 0: enough for max_sequences of context_len
   uint32_t num_lanes = 1;
   DType kv_dtype = DType::kF16;
-  uint32_t plan = 0;  // of the workers
+  DType port_dtype = DType::kF16;  // CreatePlanned takes the plan's
+  uint32_t plan = 0;               // of the workers
   uint32_t max_pictures =
       0;  // of a step; of a vision plan too, where the other numbers mean nothing
   uint64_t kv_area_bytes = 0;
@@ -82,6 +83,7 @@ class PlanRunner {
   absl::Status CopyKv(const KvCopy& copy);
   std::span<std::byte> KvArea() const { return Area(exchange_->layout.kv, 0); }
 
+  DType port_dtype() const { return port_dtype_; }
   // A port's rows in the exchange region, [num_rows, row].
   std::vector<float> ReadPort(Port port, uint32_t num_rows, uint32_t lane = 0) const;
   void WritePort(Port port, std::span<const float> values, uint32_t lane = 0);
@@ -113,6 +115,7 @@ class PlanRunner {
   std::vector<Worker*> workers_;  // Borrowed.
   std::vector<Segment> segments_;
   StepLimits limits_;
+  DType port_dtype_ = DType::kF16;
   std::shared_ptr<const Exchange> exchange_;
   std::vector<LoadReport> load_reports_;
   struct LaneStep {

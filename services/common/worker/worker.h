@@ -48,6 +48,8 @@ struct ModelLoad {
   std::vector<Segment> segments;             // this worker's, by index in the plan
   StepLimits limits;
   KvSpec kv;
+  // Of q, k, v and attention that cross workers; one that the worker's description lists.
+  DType port_dtype = DType::kF16;
   std::shared_ptr<const Exchange> exchange;  // shared with the skeleton
 };
 

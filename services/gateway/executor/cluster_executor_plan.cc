@@ -232,6 +232,7 @@ worker::v1::LoadPlanRequest ClusterExecutor::LoadRequest(uint32_t worker) const 
   }
   *request.mutable_limits() = ToProto(limits_);
   request.set_num_lanes(num_lanes_);
+  request.set_port_dtype(static_cast<uint32_t>(plan_.port_dtype));
   request.set_plan_id(options_.plan_id);
   request.set_plan_token(plan_token_);
   request.set_yields(options_.yields);

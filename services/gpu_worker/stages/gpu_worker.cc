@@ -53,6 +53,7 @@ absl::StatusOr<std::unique_ptr<GpuWorker>> GpuWorker::Create(GpuWorkerOptions op
   description.emulated = info.software();
   description.feeds_steps = true;
   description.kv_dtypes = {DType::kF16, DType::kQ8_0};
+  description.matrix_port_dtypes = {DType::kF16, DType::kBf16};
   description.copies_kv = true;
   description.takes_pictures = CanTakePictures(worker->kernels_->tuning());
   for (int kind = 0; kind < kNumStageKinds; ++kind) {

@@ -170,7 +170,8 @@ RecordingContext LoadedModel::context() const {
           .phases = phases_.get(),
           .times = times_.has_value() ? &*times_ : nullptr,
           .limits = load_.limits,
-          .kv = load_.kv};
+          .kv = load_.kv,
+          .port_dtype = load_.port_dtype};
 }
 
 absl::Status LoadedModel::Tune(const vulkan::Device& device, const TuneOptions& tune,
