@@ -1,7 +1,7 @@
 # The worker over a current XRT, on the emulated driver (emulator/driver/).
 set(worker tandem_npu_worker${TANDEM_NPU_CURRENT})
 npu_driver_test(NAME npu_driver_worker_test SRCS npu_array_worker_test.cc
-  DEPS ${worker} tandem_testing nlohmann_json::nlohmann_json)
+  DEPS ${worker} tandem_reference tandem_testing nlohmann_json::nlohmann_json)
 npu_driver_run(NAME npu1_driver_worker_test TEST npu_driver_worker_test ENVIRONMENT NPU_EMU_PROFILE=npu1)
 
 npu_driver_test(NAME npu_driver_layer_test SRCS npu_array_layer_test.cc DEPS ${worker} tandem_testing)

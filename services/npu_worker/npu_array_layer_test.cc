@@ -6,6 +6,7 @@
 #include <cmath>
 #include <random>
 
+#include "services/common/testing/compare.h"
 #include "services/common/testing/status_matchers.h"
 #include "services/common/weights/dequantize.h"
 #include "services/npu_worker/worker_test_support.h"
@@ -286,11 +287,13 @@ TEST_F(NpuArrayLayerTest, ManyRowsTakeSeveralCommands) {
   EXPECT_NE(residual[0], rows[0]);
 }
 
-// All stages of a layer as one segment: the same numbers as one segment a stage.
+// All stages of a layer as one segment: the same numbers as one segment a stage with ports in bfloat16.  Ports in
+// float16 round v once more.
 TEST_F(NpuArrayLayerTest, ALayerInOneSegmentGivesWhatFourGive) {
   const ModelConfig config = testing::MakeConfig({.num_layers = 2});
-  const auto run = [&](const std::vector<Segment>& segments) {
-    const auto runner = Load(testing::RandomWeightSet(config), segments, {});
+  const auto run = [&](const std::vector<Segment>& segments, DType port_dtype) {
+    const auto runner =
+        Load(testing::RandomWeightSet(config), segments, {.port_dtype = port_dtype});
     if (runner == nullptr) return std::vector<float>();
     StepBuilder steps(runner->limits());
     const uint32_t sequence = steps.AddSequence();
@@ -308,7 +311,42 @@ TEST_F(NpuArrayLayerTest, ALayerInOneSegmentGivesWhatFourGive) {
   Segment whole = apart.front();
   whole.last_ordinal = apart.back().last_ordinal;
   whole.outputs = apart.back().outputs;
-  EXPECT_EQ(run({whole}), run(apart));
+  const std::vector<float> in_bf16 = run(apart, DType::kBf16);
+  EXPECT_EQ(run({whole}, DType::kF16), in_bf16);
+  // One rounding a layer more, and two for the worst row.
+  EXPECT_TRUE(testing::IsNearInNorm(run(apart, DType::kF16), in_bf16,
+                                    2 * testing::kEpsilonBf16 * std::sqrt(config.num_layers)));
+}
+
+// q and k come out of the array in bfloat16; v is float32 there.
+TEST_F(NpuArrayLayerTest, QkvInBfloat16IsFloat16sToItsRounding) {
+  const ModelConfig config = testing::MakeConfig({.num_layers = 1});
+  std::vector<std::vector<float>> halves;
+  size_t compared = 0;
+  for (const DType port_dtype : {DType::kF16, DType::kBf16}) {
+    const auto runner = Load(testing::RandomWeightSet(config),
+                             LayerSegments(config, {StageKind::kQkv}), {.port_dtype = port_dtype});
+    ASSERT_TRUE(runner != nullptr);
+    for (const uint32_t num_rows : {1u, 3u, 17u}) {
+      SCOPED_TRACE(num_rows);
+      runner->FillGuards();
+      runner->WritePort(Port::kResidual, Normal(num_rows * config.hidden_dim, num_rows, 5.0f));
+      StepBuilder steps(runner->limits());
+      ASSERT_OK(runner->RunStep(LastRows(steps, steps.AddSequence(), num_rows)));
+      EXPECT_TRUE(runner->GuardsIntact());
+      for (const Port port : {Port::kQ, Port::kK, Port::kV}) {
+        const std::vector<float> rows = runner->ReadPort(port, num_rows);
+        if (port_dtype == DType::kF16) {
+          halves.push_back(rows);
+          continue;
+        }
+        const double rounding = testing::kEpsilonBf16 + 1.01 * testing::kEpsilonF16;
+        // Below float16's normal range its steps are 2^-24.
+        EXPECT_TRUE(
+            testing::IsNear(rows, halves[compared++], 0x1p-25, port == Port::kV ? rounding : 0.0));
+      }
+    }
+  }
 }
 
 // NaNs of a row, and what they leave in the array's buffers, are no other row's business.

@@ -6,7 +6,11 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <random>
 
+#include "services/common/base/half.h"
+#include "services/common/reference/reference_worker.h"
+#include "services/common/testing/compare.h"
 #include "services/common/testing/status_matchers.h"
 #include "services/common/testing/temporary_directory.h"
 #include "services/common/weights/dequantize.h"
@@ -41,7 +45,74 @@ TEST_F(NpuArrayWorkerTest, SaysThatItIsEmulatedAndWhatItRuns) {
                                                  StageKind::kQkv, StageKind::kFfn}));
   EXPECT_EQ(self.weight_dtypes.size(), static_cast<size_t>(kNumDTypes));
   EXPECT_TRUE(self.takes_pictures);
+  const std::vector<DType> ports = {DType::kBf16, DType::kF16};
+  EXPECT_EQ(self.attend_port_dtypes, ports);
+  EXPECT_EQ(self.matrix_port_dtypes, ports);
   EXPECT_OK(worker_->CheckHealth());
+}
+
+// Attend and Out with ports in bfloat16 against the same in float16.  `exact`: numbers that both hold.
+TEST_F(NpuArrayWorkerTest, PortsInBfloat16GiveWhatFloat16Gives) {
+  for (const uint32_t head_dim : {64u, 128u, 256u}) {
+    const ModelConfig config = testing::MakeConfig({.num_layers = 1, .head_dim = head_dim});
+    for (const bool exact : {true, false}) {
+      std::vector<std::vector<float>> attention, projection;
+      for (const DType port_dtype : {DType::kF16, DType::kBf16}) {
+        ASSERT_OK_AND_ASSIGN(
+            const auto runner,
+            PlanRunner::Create(testing::RandomWeightSet(config), {worker_},
+                               AttendAndOutSegments(config), {.port_dtype = port_dtype}));
+        EXPECT_THAT(runner->load_reports()[0].note,
+                    HasSubstr(port_dtype == DType::kBf16 ? "exchanged in bfloat16" : "converted"));
+        StepBuilder steps(runner->limits());
+        const uint32_t sequence = steps.AddSequence();
+        for (const uint32_t num_rows : {17u, 1u, 3u}) {
+          runner->FillGuards();
+          std::mt19937 random(num_rows);
+          std::normal_distribution<float> normal;
+          for (const Port port : {Port::kQ, Port::kK, Port::kV}) {
+            std::vector<float> rows(num_rows *
+                                    (port == Port::kQ ? config.q_dim() : config.kv_dim()));
+            for (float& value : rows) {
+              value = normal(random);
+              if (exact) value = HalfToFloat(FloatToHalf(Bf16ToFloat(FloatToBf16(value))));
+            }
+            runner->WritePort(port, rows);
+          }
+          steps.Begin();
+          steps.AddRows(sequence, std::vector<uint32_t>(num_rows, 3));
+          ASSERT_OK(runner->RunStep(steps.batch()));
+          EXPECT_TRUE(runner->GuardsIntact());
+          attention.push_back(runner->ReadPort(Port::kAttention, num_rows));
+          projection.push_back(runner->ReadPort(Port::kProjection, num_rows));
+        }
+      }
+      for (size_t i = 0; i < 3; ++i) {
+        SCOPED_TRACE(::testing::Message() << "heads of " << head_dim << ", step " << i
+                                          << (exact ? ", exact inputs" : ""));
+        if (exact) {
+          // float16 has no bits for the smallest: its steps are 2^-24 there.
+          EXPECT_TRUE(testing::IsNear(attention[3 + i], attention[i], 0x1p-25));
+          EXPECT_TRUE(testing::IsNearInNorm(projection[3 + i], projection[i], 0x1p-20));
+        } else {
+          // q, k and v are rounded to bfloat16 from other numbers, attention is rounded after; two for the
+          // worst row.
+          const double bound = 2 * testing::kEpsilonBf16 * std::sqrt(4.0);
+          EXPECT_TRUE(testing::IsNearInNorm(attention[3 + i], attention[i], bound));
+          EXPECT_TRUE(testing::IsNearInNorm(projection[3 + i], projection[i], bound));
+        }
+      }
+    }
+  }
+}
+
+TEST_F(NpuArrayWorkerTest, APlanWithTheReferenceHasPortsInBfloat16) {
+  const ModelConfig config = testing::MakeConfig({});
+  reference::ReferenceWorker gpu;
+  ASSERT_OK_AND_ASSIGN(const auto runner,
+                       PlanRunner::CreatePlanned(testing::RandomWeightSet(config), {&gpu, worker_},
+                                                 {.npu = NpuPolicy::kEmulate}, {}));
+  EXPECT_EQ(runner->port_dtype(), DType::kBf16);
 }
 
 TEST_F(NpuArrayWorkerTest, ReportsItsMemoryAndThatActivationsAreConverted) {
@@ -52,7 +123,7 @@ TEST_F(NpuArrayWorkerTest, ReportsItsMemoryAndThatActivationsAreConverted) {
   const LoadReport& report = runner->load_reports()[0];
   EXPECT_EQ(report.weight_import, ImportPath::kNone);
   EXPECT_EQ(report.exchange_import, ImportPath::kUpload);
-  EXPECT_THAT(report.note, HasSubstr("bfloat16"));
+  EXPECT_THAT(report.note, HasSubstr("converted to bfloat16"));
   const uint64_t slots = uint64_t{runner->limits().num_blocks[0]} * 16 + kZeroSlots;
   EXPECT_EQ(report.kv_bytes, config.num_layers * slots * 2 * config.kv_dim() * 2);
 }

@@ -37,6 +37,18 @@ TEST_F(NpuWorkerTest, SaysThatItIsEmulatedAndWhatItRuns) {
   EXPECT_OK(worker_->CheckHealth());
 }
 
+TEST_F(NpuWorkerTest, PortsInBfloat16AreRefusedByName) {
+  const ModelConfig config = testing::MakeConfig({.num_layers = 1});
+  const std::vector<Segment> both = AttendAndOutSegments(config);
+  for (const Segment& segment : both) {
+    EXPECT_THAT(
+        PlanRunner::Create(testing::RandomWeightSet(config), {worker_}, {segment},
+                           {.port_dtype = DType::kBf16})
+            .status(),
+        StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("are f16, the plan has bf16")));
+  }
+}
+
 TEST_F(NpuWorkerTest, ReportsHowMemoryReachedIt) {
   const ModelConfig config = testing::MakeConfig({});
   ASSERT_OK_AND_ASSIGN(const auto both,

@@ -126,9 +126,11 @@ void ArrayBackend::Describe(WorkerDescription& description) const {
   description.takes_pictures = true;
   description.stages = {StageKind::kAttend};
   description.head_dims = package_.HeadDims();
+  description.attend_port_dtypes = {DType::kBf16, DType::kF16};
   const std::vector<DType> gemms = package_.GemmFormats();
   if (gemms.empty()) return;
   description.stages.push_back(StageKind::kOut);
+  description.matrix_port_dtypes = {DType::kBf16, DType::kF16};
   if (package_.FindRows() != nullptr) {
     description.stages.push_back(StageKind::kQkv);
     description.stages.push_back(StageKind::kFfn);

@@ -212,7 +212,9 @@ absl::Status ArrayPlan::MakeWeights(const std::function<void(double, std::string
 
 LoadReport ArrayPlan::report() const {
   LoadReport report = {.exchange_import = ImportPath::kUpload,
-                       .note = "float16 activations are converted to bfloat16 on the host"};
+                       .note = DTypeOf(!HasPorts()) == DType::kBf16
+                                   ? "activations are exchanged in bfloat16"
+                                   : "float16 activations are converted to bfloat16 on the host"};
   for (const auto& [layer, slab] : slabs_) report.kv_bytes += slab.shape().bytes();
   report.weight_bytes = weight_bytes_;
   if (report.weight_bytes == 0) return report;
@@ -249,43 +251,50 @@ std::span<float> ArrayPlan::FloatRows(uint32_t lane, Port port, uint32_t num_row
   return {rows, num_rows * area.row_bytes / sizeof(float)};
 }
 
-absl::StatusOr<int64_t> ArrayPlan::Attend(const SegmentRun& run, uint32_t layer_idx,
+bool ArrayPlan::HasPorts() const {
+  constexpr PortMask kPorts = Port::kQ | Port::kK | Port::kV | Port::kAttention;
+  return std::ranges::any_of(load_.segments, [](const Segment& segment) {
+    return ((segment.inputs | segment.outputs) & kPorts) != 0;
+  });
+}
+
+absl::StatusOr<int64_t> ArrayPlan::Attend(const SegmentRun& run, uint32_t layer_idx, bool has_input,
                                           bool keeps_output, absl::Duration timeout) {
   const uint32_t num_rows = run.step->header.num_rows;
   KvSlab& slab = slabs_.at(layer_idx);
   TANDEM_ASSIGN_OR_RETURN(GroupStep* const step, StepOf(run, GroupOf(layer_idx), slab.shape()));
   const auto queries = PortRows(run.lane, Port::kQ, num_rows);
-  HalvesToBf16(queries, commands_->queries().first(queries.size()));
-  TANDEM_RETURN_IF_ERROR(slab.Append(step->runs.runs(), PortRows(run.lane, Port::kK, num_rows),
+  PortToBf16(DTypeOf(has_input), queries, commands_->queries().first(queries.size()));
+  TANDEM_RETURN_IF_ERROR(slab.Append(step->runs.runs(), DTypeOf(has_input),
+                                     PortRows(run.lane, Port::kK, num_rows),
                                      PortRows(run.lane, Port::kV, num_rows)));
   TANDEM_ASSIGN_OR_RETURN(const int64_t ns,
                           commands_->Execute(step->code, slab, num_rows, timeout));
   if (keeps_output) return ns;
   const auto attention = PortRows(run.lane, Port::kAttention, num_rows);
-  Bf16ToHalves(commands_->output().first(attention.size()), attention);
+  Bf16ToPort(load_.port_dtype, commands_->output().first(attention.size()), attention);
   return ns;
 }
 
 absl::StatusOr<int64_t> ArrayPlan::Project(const SegmentRun& run, uint32_t layer_idx,
                                            bool has_input, absl::Duration timeout) {
   const uint32_t num_rows = run.step->header.num_rows;
-  if (has_input) {
-    const size_t size = num_rows * load_.weights->config().q_dim();
-    projection_->SetBf16Rows(commands_->output().first(size), num_rows);
-  } else {
-    projection_->SetRows(PortRows(run.lane, Port::kAttention, num_rows), num_rows);
-  }
+  const auto attention = has_input
+                             ? commands_->output().first(num_rows * load_.weights->config().q_dim())
+                             : PortRows(run.lane, Port::kAttention, num_rows);
+  projection_->SetRows(DTypeOf(has_input), attention, num_rows);
   return projection_->Run(layer_idx, num_rows, FloatRows(run.lane, Port::kProjection, num_rows),
                           timeout);
 }
 
 absl::StatusOr<int64_t> ArrayPlan::MakeQkv(const SegmentRun& run, uint32_t layer_idx,
-                                           absl::Duration timeout) {
+                                           bool keeps_output, absl::Duration timeout) {
   const uint32_t num_rows = run.step->header.num_rows;
   return qkv_->Run(layer_idx, run.step->rows, FloatRows(run.lane, Port::kResidual, num_rows),
                    {.q = PortRows(run.lane, Port::kQ, num_rows),
                     .k = PortRows(run.lane, Port::kK, num_rows),
-                    .v = PortRows(run.lane, Port::kV, num_rows)},
+                    .v = PortRows(run.lane, Port::kV, num_rows),
+                    .dtype = DTypeOf(keeps_output)},
                    timeout);
 }
 
@@ -299,14 +308,15 @@ absl::StatusOr<int64_t> ArrayPlan::FeedForward(const SegmentRun& run, uint32_t l
 absl::StatusOr<int64_t> ArrayPlan::RunStage(const SegmentRun& run, const LoadedSegment& segment,
                                             size_t index, absl::Duration timeout) {
   const auto& [kind, layer_idx] = segment[index];
+  // Qkv, Attend and Out of a layer follow one another.
+  const bool has_input = index > 0, keeps_output = index + 1 < segment.size();
   switch (kind) {
     case StageKind::kQkv:
-      return MakeQkv(run, layer_idx, timeout);
+      return MakeQkv(run, layer_idx, keeps_output, timeout);
     case StageKind::kAttend:
-      // Out follows Attend of the same layer.
-      return Attend(run, layer_idx, index + 1 < segment.size(), timeout);
+      return Attend(run, layer_idx, has_input, keeps_output, timeout);
     case StageKind::kOut:
-      return Project(run, layer_idx, index > 0, timeout);
+      return Project(run, layer_idx, has_input, timeout);
     case StageKind::kFfn:
       return FeedForward(run, layer_idx, timeout);
     default:

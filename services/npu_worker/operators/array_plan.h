@@ -1,9 +1,10 @@
 // A model's Attend and Out stages on an array: everything a step needs exists before the first.
 //
-// In a step, for each layer: the rows' queries, keys and values are converted to bfloat16, keys and
-// values go to their places in the cache, the group's control code runs over the layer's cache, and the
-// output is converted back.  Control code is made once a step for each KV group: its layers differ in
-// their buffers alone.  Out takes attention's bfloat16 output as it is where both are in one segment.
+// In a step, for each layer: the rows' queries go to a buffer of the array's, keys and values to their places
+// in the cache, the group's control code runs over the layer's cache, and the output goes to the exchange
+// region.  Control code is made once a step for each KV group: its layers differ in their buffers alone.
+// What passes between stages of a segment is bfloat16; what crosses workers is as well where the plan's ports
+// are, else it is converted.
 #pragma once
 
 #include <array>
@@ -80,18 +81,23 @@ class ArrayPlan final : public BackendPlan {
   SlabShape ShapeOf(KvGroup group) const;
   // The lane's runs and control code for a group, made if they are not there yet.
   absl::StatusOr<GroupStep*> StepOf(const SegmentRun& run, KvGroup group, const SlabShape& shape);
-  // float16 rows of a port.
+  // Rows of a port of 16 bits.
   std::span<uint16_t> PortRows(uint32_t lane, Port port, uint32_t num_rows) const;
   // float32 rows of one.
   std::span<float> FloatRows(uint32_t lane, Port port, uint32_t num_rows) const;
-  // All return nanoseconds on the device.  `keeps_output`: the output stays on the array, for Out.
+  // Of q, k, v and attention; `stays`: in the segment.
+  DType DTypeOf(bool stays) const { return stays ? DType::kBf16 : load_.port_dtype; }
+  // Whether other workers write or read any of them.
+  bool HasPorts() const;
+  // All return nanoseconds on the device.  `has_input`: it is the stage's before in the segment;
+  // `keeps_output`: it is for the next one there.
   absl::StatusOr<int64_t> RunStage(const SegmentRun& run, const LoadedSegment& segment,
                                    size_t index, absl::Duration timeout);
-  absl::StatusOr<int64_t> Attend(const SegmentRun& run, uint32_t layer_idx, bool keeps_output,
-                                 absl::Duration timeout);
+  absl::StatusOr<int64_t> Attend(const SegmentRun& run, uint32_t layer_idx, bool has_input,
+                                 bool keeps_output, absl::Duration timeout);
   absl::StatusOr<int64_t> Project(const SegmentRun& run, uint32_t layer_idx, bool has_input,
                                   absl::Duration timeout);
-  absl::StatusOr<int64_t> MakeQkv(const SegmentRun& run, uint32_t layer_idx,
+  absl::StatusOr<int64_t> MakeQkv(const SegmentRun& run, uint32_t layer_idx, bool keeps_output,
                                   absl::Duration timeout);
   absl::StatusOr<int64_t> FeedForward(const SegmentRun& run, uint32_t layer_idx,
                                       absl::Duration timeout);

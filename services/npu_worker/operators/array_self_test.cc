@@ -111,12 +111,12 @@ absl::Status ArraySelfTest::Fill() {
     }
     put(row + kGuardRows, PlaceOf(row));
   }
-  TANDEM_RETURN_IF_ERROR(slab_.front().Append(runs_.runs(), keys, values));
+  TANDEM_RETURN_IF_ERROR(slab_.front().Append(runs_.runs(), DType::kF16, keys, values));
   // What sequence 1 has seen before.
   keys.resize(kDeepPosition * kv_size);
   values.resize(kDeepPosition * kv_size);
   for (uint32_t position = 0; position < kDeepPosition; ++position) put(position, {1, position});
-  return slab_.front().Append(history_.runs(), keys, values);
+  return slab_.front().Append(history_.runs(), DType::kF16, keys, values);
 }
 
 absl::Status ArraySelfTest::Check() {

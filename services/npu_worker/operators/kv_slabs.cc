@@ -21,7 +21,7 @@ absl::StatusOr<KvSlab> KvSlab::Create(NpuKernel& kernel, int index, const SlabSh
   return slab;
 }
 
-absl::Status KvSlab::AppendRows(uint32_t row, uint32_t num_rows, uint32_t slot,
+absl::Status KvSlab::AppendRows(uint32_t row, uint32_t num_rows, uint32_t slot, DType dtype,
                                 std::span<const uint16_t> from, uint64_t offset) {
   const size_t dim = shape_.head_dim;
   auto* const slots = reinterpret_cast<uint16_t*>(buffer_.data() + offset);
@@ -29,7 +29,7 @@ absl::Status KvSlab::AppendRows(uint32_t row, uint32_t num_rows, uint32_t slot,
     const size_t first = (head * shape_.num_slots + slot) * dim;
     for (uint32_t i = 0; i < num_rows; ++i) {
       const size_t at = (size_t{row + i} * shape_.num_kv_heads + head) * dim;
-      HalvesToBf16(from.subspan(at, dim), {slots + first + i * dim, dim});
+      PortToBf16(dtype, from.subspan(at, dim), {slots + first + i * dim, dim});
     }
     TANDEM_RETURN_IF_ERROR(
         buffer_.SyncToDevice(offset + first * sizeof(uint16_t), num_rows * dim * sizeof(uint16_t)));
@@ -58,8 +58,8 @@ absl::Status KvSlab::CopyBlock(bool write, uint64_t first_slot, uint32_t num_slo
   return absl::OkStatus();
 }
 
-absl::Status KvSlab::Append(std::span<const AttentionRun> runs, std::span<const uint16_t> keys,
-                            std::span<const uint16_t> values) {
+absl::Status KvSlab::Append(std::span<const AttentionRun> runs, DType dtype,
+                            std::span<const uint16_t> keys, std::span<const uint16_t> values) {
   for (const AttentionRun& run : runs) {
     uint32_t row = run.first_row;
     const uint32_t end = run.first_row + run.num_rows;
@@ -70,8 +70,8 @@ absl::Status KvSlab::Append(std::span<const AttentionRun> runs, std::span<const 
       const uint32_t skipped = run.first_position + (row - run.first_row) - extent->first_position;
       const uint32_t count = std::min(extent->num_positions - skipped, end - row);
       const uint32_t slot = extent->first_slot + skipped;
-      TANDEM_RETURN_IF_ERROR(AppendRows(row, count, slot, keys, 0));
-      TANDEM_RETURN_IF_ERROR(AppendRows(row, count, slot, values, shape_.value_offset()));
+      TANDEM_RETURN_IF_ERROR(AppendRows(row, count, slot, dtype, keys, 0));
+      TANDEM_RETURN_IF_ERROR(AppendRows(row, count, slot, dtype, values, shape_.value_offset()));
       row += count;
     }
   }

@@ -1,5 +1,6 @@
 #include "services/npu_worker/operators/number_formats.h"
 
+#include <algorithm>
 #include <bit>
 
 #include "services/common/base/check.h"
@@ -91,6 +92,20 @@ void Bf16ToFiniteHalves(std::span<const uint16_t> bf16, std::span<uint16_t> halv
   static const Conversion convert = Choose<FiniteHalfOfBf16>();
   TANDEM_CHECK(halves.size() == bf16.size());
   convert(bf16, halves);
+}
+
+void PortToBf16(DType port_dtype, std::span<const uint16_t> numbers, std::span<uint16_t> bf16) {
+  TANDEM_CHECK(port_dtype == DType::kF16 || port_dtype == DType::kBf16);
+  TANDEM_CHECK(numbers.size() == bf16.size());
+  if (port_dtype == DType::kF16) return HalvesToBf16(numbers, bf16);
+  std::ranges::copy(numbers, bf16.begin());
+}
+
+void Bf16ToPort(DType port_dtype, std::span<const uint16_t> bf16, std::span<uint16_t> numbers) {
+  TANDEM_CHECK(port_dtype == DType::kF16 || port_dtype == DType::kBf16);
+  TANDEM_CHECK(numbers.size() == bf16.size());
+  if (port_dtype == DType::kF16) return Bf16ToHalves(bf16, numbers);
+  std::ranges::copy(bf16, numbers.begin());
 }
 
 }  // namespace tandem::npu

@@ -65,5 +65,20 @@ TEST(NumberFormatsTest, HalvesSurviveBf16AndBackUntilTheyAreStable) {
   }
 }
 
+TEST(NumberFormatsTest, PortsInBfloat16AreCopied) {
+  const std::vector<uint16_t> patterns = AllPatterns();
+  std::vector<uint16_t> there(patterns.size()), converted(patterns.size());
+  PortToBf16(DType::kBf16, patterns, there);
+  EXPECT_EQ(there, patterns);
+  Bf16ToPort(DType::kBf16, patterns, there);
+  EXPECT_EQ(there, patterns);
+  PortToBf16(DType::kF16, patterns, there);
+  HalvesToBf16(patterns, converted);
+  EXPECT_EQ(there, converted);
+  Bf16ToPort(DType::kF16, patterns, there);
+  Bf16ToHalves(patterns, converted);
+  EXPECT_EQ(there, converted);
+}
+
 }  // namespace
 }  // namespace tandem::npu

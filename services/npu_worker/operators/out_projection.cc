@@ -40,22 +40,12 @@ std::vector<CommandUse> OutProjection::UsesOf(uint32_t layer_idx) const {
   return uses;
 }
 
-void OutProjection::SetRows(std::span<const uint16_t> halves, uint32_t num_rows) {
-  TANDEM_CHECK(halves.size() == size_t{num_rows} * num_inputs_);
+void OutProjection::SetRows(DType dtype, std::span<const uint16_t> attention, uint32_t num_rows) {
+  TANDEM_CHECK(attention.size() == size_t{num_rows} * num_inputs_);
   GemmRows& rows = product_->rows();
   for (size_t row = 0; row < num_rows; ++row) {
-    HalvesToBf16(halves.subspan(row * num_inputs_, num_inputs_),
-                 rows.activations().subspan(row * rows.input_stride(), num_inputs_));
-  }
-}
-
-void OutProjection::SetBf16Rows(std::span<const uint16_t> bf16, uint32_t num_rows) {
-  TANDEM_CHECK(bf16.size() == size_t{num_rows} * num_inputs_);
-  GemmRows& rows = product_->rows();
-  for (size_t row = 0; row < num_rows; ++row) {
-    std::ranges::copy(
-        bf16.subspan(row * num_inputs_, num_inputs_),
-        rows.activations().begin() + static_cast<std::ptrdiff_t>(row * rows.input_stride()));
+    PortToBf16(dtype, attention.subspan(row * num_inputs_, num_inputs_),
+               rows.activations().subspan(row * rows.input_stride(), num_inputs_));
   }
 }
 

@@ -35,9 +35,8 @@ class OutProjection {
   // Copies a layer's weights.  Errors as MatrixProduct::CopyWeights.
   absl::Status AddLayer(const WeightSet& weights, uint32_t layer_idx);
 
-  // Rows of attention output as the stage's input, [num_rows][q_dim]: float16, or bfloat16 of the array.
-  void SetRows(std::span<const uint16_t> halves, uint32_t num_rows);
-  void SetBf16Rows(std::span<const uint16_t> bf16, uint32_t num_rows);
+  // Rows of attention output as the stage's input, `dtype` [num_rows][q_dim]: kF16 or kBf16.
+  void SetRows(DType dtype, std::span<const uint16_t> attention, uint32_t num_rows);
   // Computes the rows that were set last, into [num_rows][hidden_dim] at `out`, and returns nanoseconds on
   // the device, as the host sees them.  Errors as StageCommands::Execute.  REQUIRES AddLayer(layer_idx).
   absl::StatusOr<int64_t> Run(uint32_t layer_idx, uint32_t num_rows, std::span<float> out,

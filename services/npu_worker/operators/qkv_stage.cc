@@ -147,12 +147,12 @@ absl::Status QkvStage::TakeBack(size_t num_rows, const Output& output) const {
   const auto* const heads = reinterpret_cast<const uint16_t*>(heads_.data());
   for (size_t row = 0; row < num_rows; ++row) {
     const std::span<const uint16_t> of_row(heads + row * (q_dim + kv_dim), q_dim + kv_dim);
-    Bf16ToHalves(of_row.first(q_dim), output.q.subspan(row * q_dim, q_dim));
-    Bf16ToHalves(of_row.last(kv_dim), output.k.subspan(row * kv_dim, kv_dim));
+    Bf16ToPort(output.dtype, of_row.first(q_dim), output.q.subspan(row * q_dim, q_dim));
+    Bf16ToPort(output.dtype, of_row.last(kv_dim), output.k.subspan(row * kv_dim, kv_dim));
     const auto values =
         qkv_->rows().output().subspan(row * qkv_->rows().output_stride() + q_dim + kv_dim, kv_dim);
     std::ranges::transform(values, output.v.begin() + static_cast<std::ptrdiff_t>(row * kv_dim),
-                           FloatToHalf);
+                           output.dtype == DType::kBf16 ? FloatToBf16 : FloatToHalf);
   }
   return absl::OkStatus();
 }

@@ -2,8 +2,8 @@
 //
 //   q, k, v = split(Wqkv rmsnorm(residual));  q = rotate(rmsnorm(q)), k = rotate(rmsnorm(k))
 //
-// The host makes the cosines and sines of the step's positions, and converts q, k and v to float16 for
-// the exchange region.  Each layer's weights are copied once, when the plan is loaded (array_weights.h).
+// The host makes the cosines and sines of the step's positions, and puts q, k and v into the exchange
+// region, in bfloat16 or converted to float16.  Each layer's weights are copied once, when the plan is loaded (array_weights.h).
 #pragma once
 
 #include <array>
@@ -29,9 +29,10 @@ namespace tandem::npu {
 // Single-thread.
 class QkvStage {
  public:
-  // float16: [num_rows][num_heads][head_dim], then twice [num_rows][num_kv_heads][head_dim].
+  // `dtype`, kF16 or kBf16: [num_rows][num_heads][head_dim], then twice [num_rows][num_kv_heads][head_dim].
   struct Output {
     std::span<uint16_t> q, k, v;
+    DType dtype = DType::kF16;
   };
 
   // As FfnStage::Create; FAILED_PRECONDITION: heads of another size than 64, 128 or 256.
