@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # GCC takes the precompiled headers of cmake/TandemPrecompiled.cmake, whatever macros a package brings; and where a
-# header cannot fit, the build goes on without it.
+# header cannot fit, the build goes on without it.  With a compiler cache, a header is known by what it includes.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 work=$(mktemp -d)
@@ -25,3 +25,25 @@ refused=$(grep -c 'cmake_pch.hxx.gch.*\[-Winvalid-pch\]' "$work/log" || true)
 [ "$refused" = 1 ] || fail "GCC refused $refused precompiled headers, not that of tandem_misfit alone"
 grep -q "STANDARD_HEADER_ASKS_FOR_THIS" "$work/log" || fail "GCC does not name the macro"
 echo "precompiled headers fit all targets but the one that was made not to fit"
+
+if ! ccache=$(command -v ccache); then
+  echo "NOT TESTED: precompiled headers with a compiler cache, as there is no ccache"
+  exit 0
+fi
+export CCACHE_DIR=$work/ccache
+echo 'inline constexpr int kIncluded = 1;' >"$work/included.h"
+printf '#pragma GCC system_header\n#include "included.h"\n' >"$work/header.hxx"  # as CMake writes it
+touch "$work/header.hxx.cxx"
+precompile() {
+  (cd "$work" && "$here/../../scripts/compile-cached" "$ccache" g++ -fpch-preprocess -Wall -Werror -Winvalid-pch -x c++-header -include "$work/header.hxx" -MD \
+    -MT header.hxx.gch -MF header.d -o header.hxx.gch -c "$work/header.hxx.cxx") >"$work/log" 2>&1 || fail "no precompiled header"
+  grep -q "included.h" "$work/header.d" || fail "the header's dependencies are $(cat "$work/header.d")"
+}
+precompile
+cp "$work/header.hxx.gch.sum" "$work/before"
+precompile
+cmp "$work/header.hxx.gch.sum" "$work/before" || fail "the same header has another hash"
+echo 'inline constexpr int kIncluded = 2;' >"$work/included.h"
+precompile
+if cmp -s "$work/header.hxx.gch.sum" "$work/before"; then fail "another header has the same hash"; fi
+echo "the cache knows a precompiled header by what it includes"
