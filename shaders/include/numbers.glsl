@@ -66,6 +66,7 @@ const uint kCounts = 2;       // what ends
 
 const uint kTileRows = 32;         // of packed weights: services/common/tensor/packed_row.h
 const uint kCopyPiece = 2048;      // columns of a workgroup of copy_rows.comp
+const uint kPageTurns = 4;         // units of an invocation of copy_pages.comp
 const uint kMaxHeadSlice = 16384;  // tokens of a slice of head_slice.comp
 const uint kMaxPoolThreads = 256;  // of a workgroup of pool.comp
 const uint kMaxElements = 16;      // of a lane in the probes: kMaxFragmentElements

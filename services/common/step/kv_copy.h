@@ -38,6 +38,8 @@ class KvCopyLayout {
   uint64_t half_bytes() const { return half_bytes_; }
   // Of K and V of a layer in a block.
   uint64_t part_bytes() const { return 2 * half_bytes_; }
+  // Most of K's and V's parts, of half_bytes, in a copy.
+  uint64_t max_halves() const { return half_bytes_ == 0 ? 0 : area_bytes_ / half_bytes_; }
   // What a copy takes of the area.
   uint64_t Bytes(const KvCopy& copy) const;
   // INVALID_ARGUMENT: a block that there is not, or more blocks than the area takes.

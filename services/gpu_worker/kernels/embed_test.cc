@@ -131,5 +131,47 @@ TEST_F(CopyRowsTest, CopiesRowsOfAnyWidth) {
   }
 }
 
+using CopyPagesTest = KernelTest;
+
+TEST_F(CopyPagesTest, CopiesPagesOfAnySize) {
+  // In words; the numbers of threads are powers of two.
+  for (const uint32_t words : {1u, 3u, 4u, 28u, 1023u, 4092u, 16384u, 16388u}) {
+    SCOPED_TRACE(words);
+    constexpr uint32_t kPages = 5;
+    const std::vector<float> values = RandomFloats(size_t{kPages} * words, words);
+    const DeviceArray in(device(), values), out(device(), uint64_t{kPages} * words * 4),
+        table(device(), kPages * 16);
+    // In another order; the first page of the output is left.
+    for (uint64_t i = 0; i + 1 < kPages; ++i) {
+      const uint64_t places[] = {in.address() + (kPages - 1 - i) * words * 4,
+                                 out.address() + (i + 1) * words * 4};
+      std::memcpy(table.data().data() + i * sizeof(places), places, sizeof(places));
+    }
+    Run({CopyPagesLaunch(tuning(), table.address(), kPages - 1, uint64_t{words} * 4)});
+    EXPECT_TRUE(out.Intact());
+    EXPECT_TRUE(testing::IsGuard(out.data().first(size_t{words} * 4)));
+    for (uint32_t i = 0; i + 1 < kPages; ++i) {
+      EXPECT_EQ(0, std::memcmp(out.as<float>().data() + size_t{i + 1} * words,
+                               values.data() + size_t{kPages - 1 - i} * words, size_t{words} * 4));
+    }
+  }
+}
+
+// More pages than workgroups side by side.
+TEST_F(CopyPagesTest, CopiesManyPages) {
+  constexpr uint32_t kPages = 70000;
+  const std::vector<float> values = RandomFloats(kPages, 1);
+  const DeviceArray in(device(), values), out(device(), uint64_t{kPages} * 4),
+      table(device(), uint64_t{kPages} * 16);
+  for (uint64_t i = 0; i < kPages; ++i) {
+    const uint64_t places[] = {in.address() + i * 4, out.address() + (kPages - 1 - i) * 4};
+    std::memcpy(table.data().data() + i * sizeof(places), places, sizeof(places));
+  }
+  Run({CopyPagesLaunch(tuning(), table.address(), kPages, 4)});
+  EXPECT_TRUE(out.Intact());
+  const std::vector<float> copied = out.floats();
+  EXPECT_TRUE(std::equal(values.begin(), values.end(), copied.rbegin()));
+}
+
 }  // namespace
 }  // namespace tandem::gpu

@@ -19,6 +19,7 @@ namespace tandem::gpu {
 enum class KernelId : uint8_t {
   kEmbed,
   kCopyRows,
+  kCopyPages,
   kAddSplitK,
   kPool,
   kRmsNorm,

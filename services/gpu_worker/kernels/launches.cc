@@ -29,6 +29,7 @@ constexpr uint32_t kAddNormFormat = ConstantId("OUT_FORMAT", kAddNorms);
 constexpr uint32_t kAddNormRows = ConstantId("ROWS", kAddNorms);
 constexpr uint32_t kAddNormSplitK = ConstantId("SPLIT_K", {shaders::kAddNormWide});
 constexpr uint32_t kAddNormHeld = ConstantId("HELD", {shaders::kAddNormWide});
+constexpr uint32_t kCopyPagesWide = ConstantId("WIDE", {shaders::kCopyPages});
 constexpr uint32_t kMatmulDtype = ConstantId("WEIGHT_DTYPE", kMatmuls);
 constexpr uint32_t kMatmulRows = ConstantId("ROWS", kMatmuls);
 constexpr uint32_t kMatmulColumns = ConstantId("COLUMNS", kMatmuls);
@@ -96,6 +97,7 @@ const KernelTraits& Traits(KernelId id) {
   static constexpr KernelTraits kKernels[kNumKernels] = {
       {"embed", shaders::kEmbed},
       {"copy_rows", shaders::kCopyRows},
+      {"copy_pages", shaders::kCopyPages},
       {"add_split_k", shaders::kAddSplitK},
       {"pool", shaders::kPool},
       {"rms_norm", shaders::kRmsNorm},
@@ -156,6 +158,21 @@ Launch EmbedLaunch(const Tuning& tuning, const DeviceTensor& table, const Device
 Launch CopyRowsLaunch(const Tuning& tuning, const CopyRowsPush& push, uint32_t max_rows) {
   return MakeLaunch(KernelId::kCopyRows, tuning.norm_threads, push, DivideUp(push.cols, kCopyPiece),
                     max_rows);
+}
+
+Launch CopyPagesLaunch(const Tuning& tuning, uint64_t table, uint32_t num_pages,
+                       uint64_t page_bytes) {
+  constexpr uint32_t kMostPages = 65535;  // workgroups side by side that every device takes
+  TANDEM_CHECK(num_pages > 0 && page_bytes > 0 && page_bytes % 4 == 0);
+  const bool wide = page_bytes % 16 == 0;
+  const CopyPagesPush push = {.table = table,
+                              .num_pages = num_pages,
+                              .units = static_cast<uint32_t>(page_bytes / (wide ? 16 : 4))};
+  Launch launch = MakeLaunch(KernelId::kCopyPages, tuning.norm_threads, push,
+                             DivideUp(push.units, uint64_t{tuning.norm_threads} * kPageTurns),
+                             std::min(num_pages, kMostPages));
+  launch.constants[kCopyPagesWide] = wide ? 1 : 0;
+  return launch;
 }
 
 Launch AddSplitKLaunch(const Tuning& tuning, const AddSplitKPush& push, uint32_t split_k,

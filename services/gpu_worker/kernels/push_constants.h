@@ -22,6 +22,7 @@ using uint = uint32_t;  // GLSL's
 #include "shaders/include/push/chains.glsl"
 #include "shaders/include/push/compute_rate.glsl"
 #include "shaders/include/push/coop_matmul.glsl"
+#include "shaders/include/push/copy_pages.glsl"
 #include "shaders/include/push/copy_rows.glsl"
 #include "shaders/include/push/cut_patches.glsl"
 #include "shaders/include/push/decode.glsl"

@@ -76,6 +76,7 @@ std::vector<Kernel> AllKernels() {
   constexpr PushBlock kTiled = PUSH_BLOCK_OF(TiledPush, scale);
   return {KernelOf(KernelId::kEmbed, PUSH_BLOCK_OF(EmbedPush, scale)),
           KernelOf(KernelId::kCopyRows, PUSH_BLOCK_OF(CopyRowsPush, first_row)),
+          KernelOf(KernelId::kCopyPages, PUSH_BLOCK_OF(CopyPagesPush, units)),
           KernelOf(KernelId::kAddSplitK, PUSH_BLOCK_OF(AddSplitKPush, split_stride)),
           KernelOf(KernelId::kPool, PUSH_BLOCK_OF(PoolPush, cols)),
           KernelOf(KernelId::kRmsNorm, PUSH_BLOCK_OF(RmsNormPush, first_row)),
@@ -345,6 +346,7 @@ TEST(GpuShaderInterfaceTest, ArgumentsHaveTheSameNumbers) {
   EXPECT_EQ(glsl::kOutputBiasGeluF16, static_cast<uint32_t>(MatrixOutput::kBiasGeluF16));
   EXPECT_EQ(glsl::kOutputHeadsF16, static_cast<uint32_t>(MatrixOutput::kHeadsF16));
   EXPECT_EQ(glsl::kCopyPiece, kCopyPiece);
+  EXPECT_EQ(glsl::kPageTurns, kPageTurns);
   EXPECT_EQ(glsl::kMaxPoolThreads, kMaxPoolThreads);
   EXPECT_EQ(glsl::kMaxHeadSlice, kMaxHeadSlice);
   EXPECT_EQ(glsl::kMaxElements, kMaxFragmentElements);

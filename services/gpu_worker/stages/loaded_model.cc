@@ -156,7 +156,7 @@ absl::Status LoadedModel::Import(const vulkan::Device& device, const TuneOptions
           tuning_.measure ? WidestTuning(device.info(), kernels_.tuning()) : kernels_.tuning(),
           load_, stages_));
   TANDEM_ASSIGN_OR_RETURN(kv_copier_,
-                          KvCopier::Create(device, timeline_, *exchange_, buffers_->kv,
+                          KvCopier::Create(device, kernels_, timeline_, *exchange_, buffers_->kv,
                                            KvCopyLayout(load_.weights->config(), load_.limits)));
   return absl::OkStatus();
 }
