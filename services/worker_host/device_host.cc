@@ -89,7 +89,8 @@ absl::StatusOr<worker::v1::LoadPlanReport> DeviceHost::Load(
                           {"weight_import", report.weight_import()},
                           {"exchange_import", report.exchange_import()},
                           {"kv_bytes", report.kv_bytes()},
-                          {"seconds", LogValue(report.load_seconds(), 2)}});
+                          {"seconds", LogValue(report.load_seconds(), 2)},
+                          {"note", report.note()}});
   PublishPlans();
   device_ = absl::OkStatus();
   SetServing(true);

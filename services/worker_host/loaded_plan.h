@@ -20,8 +20,8 @@ class LoadedPlan {
   // Checks the request against the model and the worker, and maps the exchange region behind
   // `exchange_fd`, or makes one where activations come inline.  INVALID_ARGUMENT: a limit, a
   // segment, a lane count, or a region that is too small.  FAILED_PRECONDITION: a stage that the
-  // worker does not run, or a format of ports that it does not have.  RESOURCE_EXHAUSTED: limits that ask for a region or for messages beyond
-  // what a worker gives to another host.
+  // worker does not run, or a format of ports that it does not have.  RESOURCE_EXHAUSTED: limits
+  // that ask for a region or for messages beyond what a worker gives to another host.
   static absl::StatusOr<std::unique_ptr<LoadedPlan>> Create(
       const worker::v1::LoadPlanRequest& request, uint32_t number,
       const WorkerDescription& description, std::shared_ptr<const WeightSet> weights,
