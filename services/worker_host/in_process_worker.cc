@@ -121,7 +121,7 @@ std::shared_ptr<const Exchange> MakeLocalExchange(const ModelConfig& config,
 worker::v1::LoadPlanRequest MakeLoadRequest(uint64_t epoch, const WeightSet& weights,
                                             const std::vector<Segment>& segments,
                                             const StepLimits& limits, const Exchange& exchange,
-                                            LocalWeightSource& source, DType port_dtype) {
+                                            LocalWeightSource& source) {
   worker::v1::LoadPlanRequest request;
   request.set_epoch(epoch);
   request.set_model_id(weights.model_id());
@@ -130,7 +130,7 @@ worker::v1::LoadPlanRequest MakeLoadRequest(uint64_t epoch, const WeightSet& wei
   request.set_exchange_region_id(
       source.AddExchange(UniqueFd(::fcntl(exchange.fd.get(), F_DUPFD_CLOEXEC, 0))));
   request.set_num_lanes(exchange.layout.num_lanes);
-  request.set_port_dtype(static_cast<uint32_t>(port_dtype));
+  request.set_port_dtype(static_cast<uint32_t>(DType::kF16));
   return request;
 }
 

@@ -121,7 +121,6 @@ std::shared_ptr<const Exchange> MakeLocalExchange(const ModelConfig& config,
 worker::v1::LoadPlanRequest MakeLoadRequest(uint64_t epoch, const WeightSet& weights,
                                             const std::vector<Segment>& segments,
                                             const StepLimits& limits, const Exchange& exchange,
-                                            LocalWeightSource& source,
-                                            DType port_dtype = DType::kF16);
+                                            LocalWeightSource& source);
 
 }  // namespace tandem::testing

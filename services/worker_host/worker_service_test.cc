@@ -61,12 +61,14 @@ TEST_F(WorkerServiceTest, LoadsAPlanWithProgressAndReport) {
     loaded.Notify();
     return absl::OkStatus();
   }});
+  worker::v1::LoadPlanRequest request = LoadRequest(3);
+  request.set_port_dtype(static_cast<uint32_t>(DType::kBf16));
   std::vector<std::string> phases;
   ASSERT_OK_AND_ASSIGN(
       const worker::v1::LoadPlanReport report,
       client_->LoadPlan(
-          LoadRequest(3),
-          [&](double /*fraction*/, std::string_view phase) { phases.emplace_back(phase); }, kLong));
+          request, [&](double /*fraction*/, std::string_view phase) { phases.emplace_back(phase); },
+          kLong));
   loaded.WaitForNotification();
   EXPECT_EQ(report.weight_import(), "host-pointer");
   EXPECT_EQ(report.weight_bytes(), weights_->total_bytes());
@@ -76,6 +78,7 @@ TEST_F(WorkerServiceTest, LoadsAPlanWithProgressAndReport) {
   EXPECT_EQ(seen.limits.max_rows, 16u);
   EXPECT_EQ(seen.limits.vocab_size, weights_->config().vocab_size);
   EXPECT_EQ(seen.kv.num_blocks[kWindowGroup], limits_.num_blocks[kWindowGroup]);
+  EXPECT_EQ(seen.port_dtype, DType::kBf16);
   EXPECT_EQ(seen.exchange->layout.num_lanes, 2u);
   ASSERT_OK_AND_ASSIGN(const auto status, client_->GetStatus(kLong));
   ASSERT_EQ(status.plans_size(), 1);

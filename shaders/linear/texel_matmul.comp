@@ -1,5 +1,5 @@
 // matmul.comp for software devices: the same products, weights and x read through texel buffers.
-// X_FORMAT: rgba32f or rgba16f; or rg32ui with X_BF16, as no texel format is bfloat16.
+// X_FORMAT: rgba32f or rgba16f; or rgba16ui with X_BF16, as no texel format is bfloat16.
 //
 // A lane owns COLUMNS rows of w and ROWS rows of x as there.  Every output is one chain of fused
 // multiply-adds for each block of 32 columns, in ascending order, and one over the blocks, whatever
@@ -17,10 +17,7 @@ layout(constant_id = 6) const bool GEGLU = false;
 // [rows, k_dim / 4]
 #ifdef X_BF16
 layout(binding = 0, X_FORMAT) uniform readonly restrict uimageBuffer x;
-vec4 load_x(uint texel) {
-  uvec4 bits = imageLoad(x, int(texel));
-  return vec4(unpack_bf16(bits.x), unpack_bf16(bits.y));
-}
+vec4 load_x(uint texel) { return uintBitsToFloat(imageLoad(x, int(texel)) << 16); }
 #else
 layout(binding = 0, X_FORMAT) uniform readonly restrict imageBuffer x;
 vec4 load_x(uint texel) { return imageLoad(x, int(texel)); }

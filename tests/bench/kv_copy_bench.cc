@@ -21,7 +21,6 @@
 #include "services/common/testing/plan_runner.h"
 #include "services/common/testing/random_weights.h"
 #include "services/gpu_worker/stages/gpu_worker.h"
-#include "services/gpu_worker/worker_flags.h"
 
 namespace tandem::bench {
 namespace {
@@ -44,13 +43,13 @@ absl::StatusOr<double> Measure(testing::PlanRunner& runner, bool write, int repe
   const uint32_t num_blocks = runner.limits().num_blocks[kGlobalGroup];
   const auto count =
       static_cast<uint32_t>(runner.limits().kv_area_bytes / layout.BlockBytes(kGlobalGroup));
-  if (count == 0 || count > num_blocks) {
-    return absl::InvalidArgumentError("--area-mib: less than a block, or more than the cache");
+  if (count == 0 || 2 * count > num_blocks) {
+    return absl::InvalidArgumentError("--area-mib: less than a block, or more than half the cache");
   }
   std::vector<double> seconds;
   for (int r = 0; r < repetitions; ++r) {
     std::vector<uint32_t> blocks(count);
-    std::iota(blocks.begin(), blocks.end(), r * count % (num_blocks - count + 1));
+    std::iota(blocks.begin(), blocks.end(), r % (num_blocks / count) * count);
     const auto start = std::chrono::steady_clock::now();
     TANDEM_RETURN_IF_ERROR(runner.CopyKv({.write = write, .blocks = {blocks, {}}}));
     seconds.push_back(

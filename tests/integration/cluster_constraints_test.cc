@@ -215,7 +215,7 @@ TEST_F(ClusterConstraintsTest, TokensAreTheSameOnReplicasAndThroughLostWorkers) 
   expect_same(GenerateAll(requests), alone, "both");
   uint64_t recoveries = 0;
   for (const char* worker : {"gpu", "gpu1"}) {
-    // The questions go on until the replica was lost and is back. A kill cannot fall between two of them.
+    // Questions go on until the replica is back, so that one of them finds the loss.
     std::atomic<bool> is_back = false;
     std::thread clients([&] {
       do {

@@ -39,6 +39,16 @@ TEST_F(ExecutorTest, HybridAndGpuOnlyPlacementsGiveTheSameTokens) {
   EXPECT_EQ(with_npu, without_npu);
 }
 
+TEST_F(ExecutorTest, WorkersLoadAPlanWithTheFormatThatThePlannerChose) {
+  StartLoader();
+  StartWorker("gpu0");
+  StartWorker("npu0", "unix:" + Socket("npu0"), {"--ports=bf16"});
+  const auto hybrid = MustStart(Options({"gpu0", "npu0"}, NpuPolicy::kRequire));
+  ASSERT_NE(hybrid, nullptr) << "npu0 refuses plans in float16";
+  EXPECT_EQ(hybrid->plan().port_dtype, DType::kBf16);
+  EXPECT_OK(Greedy(*hybrid, prompt_, 2));
+}
+
 TEST_F(ExecutorTest, TimingsHaveThePowerThatWorkersReportIfItCanBe) {
   StartLoader();
   StartWorker("gpu0", "unix:" + Socket("gpu0"), {"--watts=312.5"});

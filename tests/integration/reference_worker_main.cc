@@ -58,11 +58,15 @@ int main(int argc, char** argv) {
   std::string refusal;
   app.add_option("--refuse-plans", refusal,
                  "file with the reason why plans are refused; none, or empty: they are not");
+  std::string ports = "f16,bf16";
+  app.add_option("--ports", ports, "formats of q, k, v and attention that cross")
+      ->check(CLI::IsMember({"f16,bf16", "bf16"}));
   double watts = 0.0;
   app.add_option("--watts", watts, "power that its answers report");
   tandem::AddHostFlags(app, run);
   CLI11_PARSE(app, argc, argv);
   run.service.power = [watts] { return watts; };
+  if (ports == "bf16") options.port_dtypes = {tandem::DType::kBf16};
   if (kind == "npu") {
     options.kind = tandem::DeviceKind::kNpu;
     options.stages = {tandem::StageKind::kAttend};

@@ -13,6 +13,7 @@
 #include "services/common/base/status_macros.h"
 #include "services/common/reference/ops.h"
 #include "services/common/tensor/kv_format.h"
+#include "services/common/tensor/port_numbers.h"
 
 namespace tandem::reference {
 namespace {
@@ -73,8 +74,8 @@ ReferenceWorker::ReferenceWorker(ReferenceWorkerOptions options)
                   .copies_kv = true,
                   .stages = std::move(options.stages),
                   .kv_dtypes = {DType::kF16, DType::kQ8_0},
-                  .attend_port_dtypes = {DType::kF16, DType::kBf16},
-                  .matrix_port_dtypes = {DType::kF16, DType::kBf16},
+                  .attend_port_dtypes = options.port_dtypes,
+                  .matrix_port_dtypes = options.port_dtypes,
                   .max_rows = options.max_rows,
                   .memory_bytes = uint64_t{8} << 30,
                   .memory_available_bytes = uint64_t{8} << 30};
@@ -363,9 +364,7 @@ void ReferenceWorker::ReadPorts(PortMask ports, uint32_t lane, uint32_t num_rows
       std::memcpy(values.data(), data, values.size() * sizeof(float));
     } else {
       values.resize(num_rows * area.row_bytes / sizeof(uint16_t));
-      const auto* numbers = reinterpret_cast<const uint16_t*>(data);
-      std::transform(numbers, numbers + values.size(), values.begin(),
-                     plan.load.port_dtype == DType::kBf16 ? Bf16ToFloat : HalfToFloat);
+      PortToFloats(plan.load.port_dtype, reinterpret_cast<const uint16_t*>(data), values);
     }
   }
 }
@@ -378,8 +377,7 @@ void ReferenceWorker::WritePorts(PortMask ports, uint32_t lane, Plan& plan) {
     if (IsFloat32(port)) {
       std::memcpy(data, values.data(), values.size() * sizeof(float));
     } else {
-      std::transform(values.begin(), values.end(), reinterpret_cast<uint16_t*>(data),
-                     plan.load.port_dtype == DType::kBf16 ? FloatToBf16 : FloatToHalf);
+      FloatsToPort(plan.load.port_dtype, values, reinterpret_cast<uint16_t*>(data));
     }
   }
 }

@@ -23,7 +23,8 @@ struct ReferenceWorkerOptions {
   std::string driver;
   DeviceKind kind = DeviceKind::kGpu;
   bool emulated = false;
-  std::vector<StageKind> stages;  // empty: all
+  std::vector<StageKind> stages;                                 // empty: all
+  std::vector<DType> port_dtypes = {DType::kF16, DType::kBf16};  // the one it prefers first
   uint32_t max_rows = 1024;
   int num_threads = 1;
   // For tests: how much longer a stage of so many rows takes; null: no stage does.

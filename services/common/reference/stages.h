@@ -50,7 +50,7 @@ std::vector<float> Pool(const Parameters& parameters, std::span<const float> res
 // First position that a row at `position` sees in a layer.
 uint32_t FirstVisible(const ModelConfig& config, uint32_t layer_idx, uint32_t position);
 
-// Rounds every value to float16 and back, as the exchange region and the KV cache do.
+// Rounds every value to float16 and back, as the KV cache does.
 void RoundToHalf(std::span<float> values);
 // The same in the format of a plan's ports, float16 or bfloat16.
 void RoundToPort(DType port_dtype, std::span<float> values);

@@ -7,9 +7,9 @@
 
 #include "absl/strings/str_format.h"
 #include "services/common/base/check.h"
-#include "services/common/base/half.h"
 #include "services/common/base/status_macros.h"
 #include "services/common/plan/port_formats.h"
+#include "services/common/tensor/port_numbers.h"
 
 namespace tandem::testing {
 namespace {
@@ -215,10 +215,8 @@ std::vector<float> PlanRunner::ReadPort(Port port, uint32_t num_rows, uint32_t l
     std::memcpy(values.data(), data, bytes);
     return values;
   }
-  const auto* numbers = reinterpret_cast<const uint16_t*>(data);
   std::vector<float> values(bytes / sizeof(uint16_t));
-  std::transform(numbers, numbers + values.size(), values.begin(),
-                 port_dtype_ == DType::kBf16 ? Bf16ToFloat : HalfToFloat);
+  PortToFloats(port_dtype_, reinterpret_cast<const uint16_t*>(data), values);
   return values;
 }
 
@@ -230,8 +228,7 @@ void PlanRunner::WritePort(Port port, std::span<const float> values, uint32_t la
   if (IsFloat32(port)) {
     std::memcpy(data, values.data(), values.size_bytes());
   } else {
-    std::transform(values.begin(), values.end(), reinterpret_cast<uint16_t*>(data),
-                   port_dtype_ == DType::kBf16 ? FloatToBf16 : FloatToHalf);
+    FloatsToPort(port_dtype_, values, reinterpret_cast<uint16_t*>(data));
   }
 }
 

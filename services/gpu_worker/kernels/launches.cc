@@ -29,7 +29,6 @@ constexpr uint32_t kAddNormFormat = ConstantId("OUT_FORMAT", kAddNorms);
 constexpr uint32_t kAddNormRows = ConstantId("ROWS", kAddNorms);
 constexpr uint32_t kAddNormSplitK = ConstantId("SPLIT_K", {shaders::kAddNormWide});
 constexpr uint32_t kAddNormHeld = ConstantId("HELD", {shaders::kAddNormWide});
-constexpr uint32_t kCopyPagesWide = ConstantId("WIDE", {shaders::kCopyPages});
 constexpr uint32_t kMatmulDtype = ConstantId("WEIGHT_DTYPE", kMatmuls);
 constexpr uint32_t kMatmulRows = ConstantId("ROWS", kMatmuls);
 constexpr uint32_t kMatmulColumns = ConstantId("COLUMNS", kMatmuls);
@@ -53,7 +52,7 @@ VkFormat XTexel(ActivationFormat format) {
     case ActivationFormat::kF16:
       return VK_FORMAT_R16G16B16A16_SFLOAT;
     case ActivationFormat::kBf16:
-      return VK_FORMAT_R32G32_UINT;
+      return VK_FORMAT_R16G16B16A16_UINT;
     default:
       return VK_FORMAT_R32G32B32A32_SFLOAT;
   }
@@ -163,16 +162,12 @@ Launch CopyRowsLaunch(const Tuning& tuning, const CopyRowsPush& push, uint32_t m
 Launch CopyPagesLaunch(const Tuning& tuning, uint64_t table, uint32_t num_pages,
                        uint64_t page_bytes) {
   constexpr uint32_t kMostPages = 65535;  // workgroups side by side that every device takes
-  TANDEM_CHECK(num_pages > 0 && page_bytes > 0 && page_bytes % 4 == 0);
-  const bool wide = page_bytes % 16 == 0;
-  const CopyPagesPush push = {.table = table,
-                              .num_pages = num_pages,
-                              .units = static_cast<uint32_t>(page_bytes / (wide ? 16 : 4))};
-  Launch launch = MakeLaunch(KernelId::kCopyPages, tuning.norm_threads, push,
-                             DivideUp(push.units, uint64_t{tuning.norm_threads} * kPageTurns),
-                             std::min(num_pages, kMostPages));
-  launch.constants[kCopyPagesWide] = wide ? 1 : 0;
-  return launch;
+  TANDEM_CHECK(num_pages > 0 && page_bytes > 0 && page_bytes % 16 == 0);
+  const CopyPagesPush push = {
+      .table = table, .num_pages = num_pages, .units = static_cast<uint32_t>(page_bytes / 16)};
+  return MakeLaunch(KernelId::kCopyPages, tuning.norm_threads, push,
+                    DivideUp(push.units, uint64_t{tuning.norm_threads} * kPageTurns),
+                    std::min(num_pages, kMostPages));
 }
 
 Launch AddSplitKLaunch(const Tuning& tuning, const AddSplitKPush& push, uint32_t split_k,

@@ -46,8 +46,8 @@ Launch EmbedLaunch(const Tuning& tuning, const DeviceTensor& table, const Device
 inline constexpr uint32_t kCopyPiece = 2048;  // columns of a workgroup
 Launch CopyRowsLaunch(const Tuning& tuning, const CopyRowsPush& push, uint32_t max_rows);
 
-// Copies pages of `page_bytes`, a multiple of four, to where the table at address `table` says: pairs of uint64
-// addresses, from and to.  REQUIRES addresses that are multiples of 16, or of 4 if `page_bytes` is no multiple of 16.
+// Copies pages of `page_bytes` to where the table at address `table` says: pairs of uint64 addresses, from and
+// to.  REQUIRES bytes and addresses that are multiples of 16.
 inline constexpr uint32_t kPageTurns = 4;  // units that an invocation copies
 Launch CopyPagesLaunch(const Tuning& tuning, uint64_t table, uint32_t num_pages,
                        uint64_t page_bytes);

@@ -16,7 +16,7 @@ uint64_t TexelBytes(VkFormat format) {
     case VK_FORMAT_R32_UINT:
       return 4;
     case VK_FORMAT_R16G16B16A16_SFLOAT:
-    case VK_FORMAT_R32G32_UINT:
+    case VK_FORMAT_R16G16B16A16_UINT:
       return 8;
     default:
       return 16;
