@@ -1,6 +1,6 @@
 // out[row, h] = sum_t softmax_t(scale q[row, h] . k[t, h / ratio]) v[t, h / ratio] over the
-// positions t the row sees, [p - window + 1, p] or [0, p], for decode rows, where (nearly)
-// every row has a sequence of its own.  Memory bandwidth is the limit, so K and V are read once.
+// positions t the row sees, [p - window + 1, p] or [0, p], for rows that have a sequence (nearly)
+// to themselves, and for steps of few rows (TileRules in kernels/attention_step.h).  Memory bandwidth is the limit, so K and V are read once.
 //
 // The positions that a row sees are cut into pieces that start at multiples of a length (split-K, Dao
 // et al. 2023, "Flash-Decoding").  The length follows from the row's own position alone, so a row's bits do not

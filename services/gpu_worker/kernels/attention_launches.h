@@ -101,10 +101,11 @@ struct ChainsArgs {
 // takes q, k and v from the fused projection.
 bool HasChainsKernel(const Tuning& tuning, uint32_t num_heads, uint32_t num_kv_heads,
                      uint32_t head_dim);
-// Measured on an H200, for tiles of tiled_quads.comp: where there is no kernel for chains, steps of 12B, 4B and 1B (heads
-// of 256) take 1.1 to 2.4 times as long with chains in tiles; and a step of few rows makes few tiles, and each
-// walks through all positions, so up to 512 pairs of rows and query heads are decoded.  Other kernels' tiles were not
-// measured: they take chains, and all sequences of kLongRows.
+// Where tiles are tiled_quads.comp's, they take chains only if there is a kernel for these, and steps of up to 512 pairs
+// of rows and query heads have no tiles: each of few tiles would walk through all positions by itself.  Other kernels'
+// tiles take chains, and all sequences of kLongRows.
+// Measured on an H200, to 8,000 positions: with chains in tiles of tiled_quads.comp steps of 12B, 4B and 1B (heads of
+// 256) take 1.1 to 2.4 times as long.  Other kernels' tiles were not measured.
 TileRules TileRulesOf(const Tuning& tuning, uint32_t num_heads, uint32_t num_kv_heads,
                       uint32_t head_dim);
 // REQUIRES HasChainsKernel.

@@ -43,7 +43,8 @@ void WriteAttentionStep(const StepBatch& batch, const AttentionStepLayout& layou
   const auto tables = static_cast<uint32_t>(BlockTableOffset(batch.header));
   const TileRules& rules = layout.rules;
   const uint32_t long_rows = LongRows(batch.header.num_rows, rules.chain_rows);
-  const bool decodes_all = batch.header.num_rows <= rules.decoded_rows;
+  const bool decodes_long =
+      batch.header.num_rows <= rules.decoded_rows && SequencesOf(batch, rules) == Sequences::kLong;
   std::byte* to_row = area.data();
   std::byte* to_tile = area.data() + layout.tiles;
   const auto put = [](std::byte*& to, const auto& entry) {
@@ -55,8 +56,7 @@ void WriteAttentionStep(const StepBatch& batch, const AttentionStepLayout& layou
     const uint32_t sequence_end = sequence.first_row + sequence.num_rows;
     const auto first_picture = picture;
     while (picture != batch.pictures.end() && picture->first_row < sequence_end) ++picture;
-    const bool is_long =
-        sequence.num_rows >= long_rows && !(decodes_all && sequence.num_rows >= kLongRows);
+    const bool is_long = sequence.num_rows >= long_rows && !decodes_long;
     const bool tiled = rules.tile_rows > 0 && (is_long || picture != first_picture);
     for (uint32_t i = 0; i < sequence.num_rows; ++i) {
       AttentionRow row{.position = batch.rows[sequence.first_row + i].position,

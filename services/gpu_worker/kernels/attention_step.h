@@ -4,8 +4,8 @@
 //   AttentionRow[bit_ceil(max_rows)] | AttentionTile[MaxTiles(bit_ceil(max_rows), ...)]
 //
 // A sequence with LongRows rows or more in the step, or with a picture, is long: the rows of a tile
-// read the cache together.  A tile's rows are all of one picture, or of none.  In steps of few rows long sequences
-// without pictures are decoded all the same (TileRules).
+// read the cache together.  A tile's rows are all of one picture, or of none.  Steps of few rows with
+// a sequence of kLongRows or more have no tiles but those of sequences with a picture (TileRules).
 #pragma once
 
 #include <algorithm>
@@ -32,7 +32,7 @@ constexpr uint32_t LongRows(uint32_t num_rows, uint32_t chain_rows = kLongChain)
 struct TileRules {
   uint32_t tile_rows = 0;            // of a tile; 0: there are no tiles, every row is decoded
   uint32_t chain_rows = kLongChain;  // kLongChain, or kLongRows where tiles do not pay for chains
-  uint32_t decoded_rows = 0;         // a step of up to so many decodes sequences of kLongRows too
+  uint32_t decoded_rows = 0;  // steps of kLong up to so many rows decode all without a picture
 };
 
 struct AttentionRow {

@@ -114,16 +114,22 @@ TEST(TiledShapeTest, ChainsAreShortWhereTilesDoNotPayForThem) {
   EXPECT_EQ(TileRulesOf(rows, 4, 2, 256).decoded_rows, 0u);
 }
 
-// Rows of tiles that a step of one sequence makes.
-uint32_t TiledRows(uint32_t rows, const TileRules& rules, uint32_t picture_rows = 0) {
+// Rows of tiles that a step makes of sequences of so many rows, the first with a picture of `picture_rows` rows.
+uint32_t TiledRows(const std::vector<uint32_t>& lengths, const TileRules& rules,
+                   uint32_t picture_rows = 0) {
   std::vector<RowEntry> entries;
-  for (uint32_t i = 0; i < rows; ++i) entries.push_back({i, i, 0, 0});
-  const SequenceEntry sequence = {.first_row = 0, .num_rows = rows};
+  std::vector<SequenceEntry> sequences;
+  for (const uint32_t length : lengths) {
+    sequences.push_back({.first_row = static_cast<uint32_t>(entries.size()), .num_rows = length});
+    const auto sequence = static_cast<uint32_t>(sequences.size() - 1);
+    for (uint32_t i = 0; i < length; ++i) entries.push_back({i, i, sequence, 0});
+  }
+  const auto rows = static_cast<uint32_t>(entries.size());
   const PictureEntry picture = {0, picture_rows};
   StepBatch batch;
   batch.header.num_rows = rows;
   batch.rows = entries;
-  batch.sequences = {&sequence, 1};
+  batch.sequences = sequences;
   if (picture_rows > 0) batch.pictures = {&picture, 1};
   const AttentionStepLayout layout(
       {.max_rows = rows, .max_pictures = 1, .picture_rows = picture_rows}, rules);
@@ -133,7 +139,7 @@ uint32_t TiledRows(uint32_t rows, const TileRules& rules, uint32_t picture_rows 
   for (uint32_t i = 0; i < rows; ++i) {
     AttentionRow row;
     std::memcpy(&row, area.data() + i * sizeof(row), sizeof(row));
-    decoded += row.fresh == i + 1 ? 1 : 0;
+    decoded += row.fresh == row.position + 1 ? 1 : 0;
   }
   for (size_t at = layout.tiles; at < area.size(); at += sizeof(AttentionTile)) {
     AttentionTile tile;
@@ -148,12 +154,15 @@ TEST(TiledShapeTest, StepsOfFewRowsAndHeadsAreDecoded) {
   const auto rules = [](uint32_t num_heads) {
     return TileRulesOf(With(kQuads), num_heads, num_heads / 2, 128);
   };
-  EXPECT_EQ(TiledRows(16, rules(32)), 0u);
-  EXPECT_EQ(TiledRows(17, rules(32)), 17u);
-  EXPECT_EQ(TiledRows(64, rules(8)), 0u);
-  EXPECT_EQ(TiledRows(65, rules(8)), 65u);
-  EXPECT_EQ(TiledRows(16, rules(32), 9), 16u) << "rows of a picture see rows behind them";
-  EXPECT_EQ(TiledRows(9, {.tile_rows = 16}), 9u);
+  EXPECT_EQ(TiledRows({16}, rules(32)), 0u);
+  EXPECT_EQ(TiledRows({17}, rules(32)), 17u);
+  EXPECT_EQ(TiledRows({64}, rules(8)), 0u);
+  EXPECT_EQ(TiledRows({65}, rules(8)), 65u);
+  EXPECT_EQ(TiledRows({16}, rules(32), 9), 16u) << "rows of a picture see rows behind them";
+  EXPECT_EQ(TiledRows({9}, {.tile_rows = 16}), 9u);
+  EXPECT_EQ(TiledRows({9, 4, 4}, rules(8)), 0u) << "chains beside a long one";
+  EXPECT_EQ(TiledRows({9, 9, 4}, rules(8), 5), 9u) << "a picture in the first";
+  EXPECT_EQ(TiledRows({8, 8, 8}, rules(8)), 24u);
   // Chains keep their kernel.
   EXPECT_EQ(Of({8, 8, 8}, rules(8)), Sequences::kChains);
 }

@@ -18,7 +18,7 @@ std::vector<LayerFusion> ChooseFusions(const Tuning& tuning, std::span<const Lay
                        fusion.out.input == ActivationFormat::kFragments;
       if (!weights.attends) {
         TakeAttention(fusion.out, attention.from_elsewhere);
-      } else if (!own || !attention.any_here) {
+      } else if (!own || !attention.writes_own) {
         TakeAttention(fusion.out, ActivationFormat::kF16);
       }
     }

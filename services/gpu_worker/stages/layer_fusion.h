@@ -28,8 +28,8 @@ enum class QkvNorm : uint8_t {
 struct LayerFusion {
   std::vector<Matmul> qkv;  // by part
   QkvNorm qkv_norm = QkvNorm::kAlone;
-  // Reads attention as int8 or fragments if both run here and agree on it, else as f16; as what the other
-  // worker writes if Attend runs elsewhere.
+  // Reads attention as the other worker writes it if Attend runs elsewhere; if it runs here, as int8 or
+  // fragments where both agree on it, else as f16.
   Matmul out;
   uint32_t out_split_k = 1;       // partial sums of Out that the Ffn adds
   bool gate_up_has_norm = false;  // gate_up computes the norm of its input
@@ -38,7 +38,7 @@ struct LayerFusion {
 };
 
 struct AttentionFormats {
-  bool any_here = false;  // Attend of this worker can write the format that Out reads best
+  bool writes_own = false;  // Attend of this worker can write the format that Out reads best
   ActivationFormat from_elsewhere = ActivationFormat::kF16;  // of another worker's attention
 };
 

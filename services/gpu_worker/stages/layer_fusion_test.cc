@@ -26,7 +26,7 @@ class LayerFusionTest : public ::testing::Test {
         {.qkv = {&qkv_, 1}, .attends = true, .out = &out_, .gate_up = &gate_up_, .down = &down_});
   }
   std::vector<LayerFusion> Choose(const std::vector<LayerWeights>& layers, uint32_t rows = 1,
-                                  const AttentionFormats& attention = {.any_here = true}) const {
+                                  const AttentionFormats& attention = {.writes_own = true}) const {
     return ChooseFusions(tuning_, layers, kHidden, attention, rows);
   }
 
@@ -65,7 +65,7 @@ TEST_F(LayerFusionTest, AQkvWithoutTheFfnBeforeItNormsByItself) {
 
 TEST_F(LayerFusionTest, AttentionIsInt8WhereBothSidesRunHereAndAgree) {
   EXPECT_EQ(Choose(Layers())[0].out.input, ActivationFormat::kInt8);
-  EXPECT_EQ(Choose(Layers(), 1, {.any_here = false})[0].out.input, ActivationFormat::kF16);
+  EXPECT_EQ(Choose(Layers(), 1, {.writes_own = false})[0].out.input, ActivationFormat::kF16);
   std::vector<LayerWeights> layers = Layers();
   layers[0].attends = false;
   EXPECT_EQ(Choose(layers)[0].out.input, ActivationFormat::kF16);
@@ -75,7 +75,7 @@ TEST_F(LayerFusionTest, AttentionIsInt8WhereBothSidesRunHereAndAgree) {
 }
 
 TEST_F(LayerFusionTest, AttentionIsBfloat16WhereAnotherWorkerWritesIt) {
-  const AttentionFormats formats = {.any_here = true, .from_elsewhere = ActivationFormat::kBf16};
+  const AttentionFormats formats = {.writes_own = true, .from_elsewhere = ActivationFormat::kBf16};
   std::vector<LayerWeights> layers = Layers();
   layers[0].attends = false;
   for (const uint32_t rows : {1u, 64u}) {

@@ -185,6 +185,12 @@ absl::Status LoadedModel::Tune(const vulkan::Device& device, const TuneOptions& 
       {.device = device_time, .wall = kWallForDevice * device_time},
       [&progress](double fraction) { progress(0.4 + 0.1 * fraction, "measuring kernels"); },
       table));
+  // Tuning may have chosen another kernel for tiles.
+  const ModelConfig& config = load_.weights->config();
+  if (buffers_->rules.tile_rows > 0) {
+    buffers_->rules =
+        TileRulesOf(kernels_.tuning(), config.num_heads, config.num_kv_heads, config.head_dim);
+  }
   const std::string path = tune.folder + "/" + table.key.FileName();
   tuning_.description = "tuned: " + path;
   if (const absl::Status written = WriteTuningTable(tune.folder, table); !written.ok()) {

@@ -36,7 +36,7 @@ StageRecorder::StageRecorder(const RecordingContext& context, const Segment& seg
                                                      sequences, phases_)),
       fusions_(ChooseFusions(
           tuning_, WeightsOfLayers(), config_.hidden_dim,
-          {.any_here = attention_->CanWriteBlocks(),
+          {.writes_own = attention_->CanWriteBlocks(),
            .from_elsewhere = context.port_dtype == DType::kBf16 ? ActivationFormat::kBf16
                                                                 : ActivationFormat::kF16},
           bucket)) {}
